@@ -29,6 +29,7 @@ void check_replay(const Context &context);
 void check_arguments(const Context &context);
 void check_order(const Context &context);
 void check_sessions(const Context &context);
+void check_optimizer(const Context &context);
 void check_optimizer_skip(const Context &context);
 void check_extents(const Context &context);
 void check_empty(const Context &context);

@@ -27,18 +27,20 @@ uint64_t round_up(uint64_t value, uint64_t multiple) {
 
 }  // namespace
 
-Arena::Arena(octavo_device device) : next_(kRedZone), lock_(device) {
-  void *memory = mmap(nullptr, kReserved, PROT_READ | PROT_WRITE,
+Arena::Arena(octavo_device device, uint64_t shift) : next_(kRedZone), lock_(device) {
+  mapped_bytes_ = kReserved + shift;
+  void *memory = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw Failure("the suite could not map 4 GiB of address space");
-  base_ = static_cast<uint8_t *>(memory);
+  mapped_ = static_cast<uint8_t *>(memory);
+  base_ = mapped_ + shift;
   std::memset(base_, kRedByte, kRedZone);
   pages_ = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 Arena::~Arena() {
   lock_.clear();
-  munmap(base_, kReserved);
+  munmap(mapped_, mapped_bytes_);
 }
 
 uint8_t *Arena::allocate(uint64_t bytes, Use use, std::string name, uint32_t role) {

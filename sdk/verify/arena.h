@@ -28,8 +28,9 @@ using Snapshot = std::vector<uint8_t>;
 
 class Arena {
  public:
-  // For kernels of this device.
-  explicit Arena(octavo_device device);
+  // For kernels of this device. `shift`, a multiple of OCTAVO_ALIGNMENT, is where it begins behind
+  // a page: two arenas that differ in one bit of it differ in that bit of every address.
+  explicit Arena(octavo_device device, uint64_t shift = 0);
   ~Arena();
   Arena(const Arena &) = delete;
   Arena &operator=(const Arena &) = delete;
@@ -53,6 +54,8 @@ class Arena {
   void check_red_zones(const std::string &what) const;
 
  private:
+  uint8_t *mapped_;
+  uint64_t mapped_bytes_;
   uint8_t *base_;
   uint64_t next_;
   uint64_t pages_ = 0;

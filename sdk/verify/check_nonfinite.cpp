@@ -77,22 +77,13 @@ void set_element(Host &host, Struck operand, double value) {
     host.write_weight(host.session().linears()[host.batches().front().spec.linear].weight);
 }
 
-// A backend's own form of a weight may hold no Inf.
-bool is_hosts_own(const Session &session, uint32_t parameter) {
-  for (const Slot &slot : session.slots())
-    if (slot.desc.role == OCTAVO_ROLE_WEIGHT && slot.desc.owner_kind == OCTAVO_OWNER_PARAMETER &&
-        slot.desc.owner == parameter)
-      return (slot.desc.flags & OCTAVO_SLOT_NATIVE) != 0;
-  return false;
-}
-
 void check_recovery(const Context &context, Struck operand, double bad) {
   Standard struck(context), spared(context);
   Host &host = struck.host, &clean = spared.host;
   const uint32_t linear = host.batches().front().spec.linear;
-  if (operand == Struck::kW &&
-      !is_hosts_own(struck.session, struck.session.linears()[linear].weight))
-    return;
+  // A backend's own form of a weight may hold no Inf.
+  const uint32_t weight = struck.session.linears()[linear].weight;
+  if (operand == Struck::kW && !struck.session.is_native(weight, OCTAVO_ROLE_WEIGHT)) return;
   const char *const name = operand == Struck::kX ? "x" : operand == Struck::kW ? "w" : "dy";
   for (Host *h : {&host, &clean}) {
     set_element(*h, operand, 0x1p-6);  // far below amax, which therefore stays the same
@@ -132,6 +123,65 @@ void check_recovery(const Context &context, Struck operand, double bad) {
       host.arena(), expected, found,
       text("the step after ", bad, " in ", name, ", against a run in which it never happened"),
       is_history);
+}
+
+// Wherever an Inf is, and whatever outputs a call asks for, it is reported, or a result shows it.
+void check_everywhere(const Context &context) {
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
+  if (const auto row = s.find_linear("row")) host.add_batch({*row, 200, context.seed});
+  host.train_step();
+  host.quantize_weights();
+  float *const flag = host.nonfinite();
+  Call all, without_dx, only_dx, nothing;
+  all.flags = without_dx.flags = OCTAVO_BACKWARD_OVERWRITE;
+  without_dx.want_dx = without_dx.want_db = false;
+  only_dx.flags = nothing.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
+  only_dx.want_db = nothing.want_db = nothing.want_dx = false;
+  const std::pair<const char *, Call> calls[] = {{"dx, dw and db", all},
+                                                 {"dw only", without_dx},
+                                                 {"dx only", only_dx},
+                                                 {"no output", nothing}};
+  for (Batch &batch : host.batches()) {
+    const uint32_t weight = s.linears()[batch.spec.linear].weight;
+    // Whether the flag was raised by `verb` after an Inf there.
+    const auto raises = [&](Matrix &m, int64_t row, int64_t col, const auto &verb) {
+      const double old = m.at(row, col);
+      m.set(row, col, kInf);
+      if (flag != nullptr) *flag = 0;
+      verb();
+      m.set(row, col, old);
+      return flag != nullptr && *flag > 0;
+    };
+    const auto at_each = [&](const Matrix &m, const auto &body) {
+      const int64_t rows = m.rows(), cols = m.cols(), step = rows > 100 ? 33 : 1;
+      for (int64_t row = 0; row < rows; row += step) body(row, (7 * row) % cols);
+      for (int64_t col = 0; col < cols; ++col) body(rows - 1, col);
+    };
+    at_each(batch.x, [&](int64_t row, int64_t col) {
+      const bool raised = raises(batch.x, row, col, [&] { host.forward(batch); });
+      expect(raised || has_nonfinite(values_of(batch.y)), "no nonfinite slot is 1 after Inf in x [",
+             row, ", ", col, "] of ", batch.name, ", and y does not show it either");
+    });
+    host.forward(batch);
+    const bool is_flagged =
+        raises(batch.dy, 0, 0, [&] { host.backward(batch, all); });  // this form's way to report
+    at_each(batch.dy, [&](int64_t row, int64_t col) {
+      for (const auto &[outputs, call] : calls) {
+        const bool raised = raises(batch.dy, row, col, [&] { host.backward(batch, call); });
+        if (raised ||
+            (!is_flagged && !call.want_dx && (call.flags & OCTAVO_BACKWARD_OVERWRITE) == 0))
+          continue;
+        const bool shown = !is_flagged && (call.want_dx ? has_nonfinite(values_of(batch.dx))
+                                                        : has_nonfinite(host.gradient(weight)));
+        expect(shown, "no nonfinite slot is 1 after Inf in dy [", row, ", ", col, "] of ",
+               batch.name, ", in a backward of ", outputs,
+               is_flagged ? ", though it is for dy [0, 0] and all outputs"
+                          : ", and no result shows it either");
+      }
+    });
+  }
 }
 
 }  // namespace
@@ -215,6 +265,7 @@ void check_nan(const Context &context) {
 void check_nonfinite(const Context &context) {
   for (const Struck operand : {Struck::kX, Struck::kW, Struck::kDy})
     for (const double bad : {kInf, -kInf, kNan}) check_recovery(context, operand, bad);
+  check_everywhere(context);
 }
 
 }  // namespace octavo::conformance

@@ -28,6 +28,7 @@
 // twice that (plus the square of the absolute part), which is far below the worst case.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "all_checks.h"
 #include "host.h"
@@ -75,8 +76,10 @@ Operand operand(const Matrix &m, bool transposed, CastError e) {
   return {m, transposed, e.relative, amax * e.of_amax};
 }
 
-double rounding(uint32_t dtype) {
-  return dtype == OCTAVO_F32 ? 0x1p-24 : 0x1p-8;
+// Largest error of one rounding of a value to a plain dtype; f16 has a least step.
+double rounding(uint32_t dtype, double value) {
+  if (dtype == OCTAVO_F16) return 0x1p-11 * std::fabs(value) + 0x1p-25;
+  return (dtype == OCTAVO_F32 ? 0x1p-24 : 0x1p-8) * std::fabs(value);
 }
 
 // out[i, j] = sum_k a[i, k] b[j, k] + bias[j].
@@ -103,7 +106,7 @@ void check_product(const Matrix &out, const Operand &a, const Operand &b, const 
         floor += std::pow(std::fabs(u) * b.absolute + std::fabs(v) * a.absolute, 2);
       }
       const double fp32 = static_cast<double>(a.depth() + 2) * 0x1p-23 * magnitude;
-      const double cast = rounding(out.tensor.dtype) * (std::fabs(sum) + bound + fp32);
+      const double cast = rounding(out.tensor.dtype, std::fabs(sum) + bound + fp32);
       const double error = std::fabs(out.at(i, j) - sum);
       expect(error <= bound + fp32 + cast, what, " [", i, ", ", j, "] should be ", sum, " within ",
              bound + fp32 + cast, " but is ", out.at(i, j));
@@ -118,18 +121,9 @@ void check_product(const Matrix &out, const Operand &a, const Operand &b, const 
          allowed / static_cast<double>(a.rows() * b.rows()));
 }
 
-}  // namespace
-
-void check_numerics(const Context &context) {
-  Standard standard(context);
-  Session &s = standard.session;
-  Host &host = standard.host;
-  for (uint32_t id = 0; id < s.linears().size(); ++id) {
-    Batch &batch =
-        host.add_batch({id, 40, mix(context.seed, 600 + id), OCTAVO_F32, OCTAVO_F32, 1, 0});
-    vary_rows(batch.x);
-    vary_rows(batch.dy);
-  }
+// Every batch of the host, in the third of three equal steps.
+void check_batches(Host &host) {
+  Session &s = host.session();
   // Two steps on the same data let a scale that follows amax settle; the weights stay.
   for (int step = 0; step < 2; ++step) {
     host.quantize_weights();
@@ -169,7 +163,8 @@ void check_numerics(const Context &context) {
         sum += batch.dy.at(row, n);
         magnitude += std::fabs(batch.dy.at(row, n));
       }
-      const double bound = static_cast<double>(batch.dy.rows()) * 0x1p-23 * magnitude;
+      const double bound = static_cast<double>(batch.dy.rows()) * 0x1p-23 * magnitude +
+                           rounding(batch.db.tensor.dtype, sum);
       expect(std::fabs(batch.db.at(0, n) - sum) <= bound, "db of ", batch.name, " [", n,
              "] should be ", sum, " within ", bound, " but is ", batch.db.at(0, n),
              "; it sums dy before the cast");
@@ -184,6 +179,167 @@ void check_numerics(const Context &context) {
                   independent && linear.plan.gradient == OCTAVO_GRADIENT_TENSOR,
                   text("dw of ", batch.name));
   }
+}
+
+// What the standard model has too little of: K, N, rows of a batch, linears.
+void check_large(const Context &context) {
+  Model model{{{"deep", 3, 1100}, {"tall", 1100, 3}}, {{"deep", "deep"}, {"tall", "tall"}}};
+  for (int i = 0; i < 12; ++i) {
+    const std::string name = text("small", i);
+    model.parameters.push_back({name, 4 + i, 3 + i});
+    model.linears.push_back({name, name});
+  }
+  Session s(context);
+  s.add(model);
+  s.seal();
+  Host host(s, context.seed);
+  for (uint32_t id = 0; id < s.linears().size(); ++id) {
+    const std::string &name = s.linears()[id].name;
+    const int64_t rows = name == "small0" ? 33000 : name == "small1" ? 300 : 6;
+    Batch &batch = host.add_batch({id, rows, mix(context.seed, 700 + id)});
+    // Few terms, from all parts of K: their sum has a narrow bound.
+    for (Matrix *m : {&batch.x, &batch.dy})
+      for (int64_t row = 0; row < rows && m->cols() > 100; ++row)
+        for (int64_t col = 0; col < m->cols(); ++col)
+          if (col % 137 != 136 && col != m->cols() - 1) m->set(row, col, 0);
+  }
+  check_batches(host);
+}
+
+// x, y, bias, dy, dx, db, weight and gradient in other dtypes than one another.
+void check_mixtures(const Context &context) {
+  const uint32_t all[] = {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16};
+  for (int turn = 0; turn < 3; ++turn) {
+    Session s(context);
+    const auto dtype = [&](int i) {
+      const uint32_t wanted = all[(turn + i) % 3];
+      return s.kernels().reads(wanted) ? wanted : uint32_t{OCTAVO_F32};
+    };
+    const uint32_t weight = OCTAVO_PARAMETER_LINEAR_WEIGHT;
+    s.add({{{"alike", 17, 33, weight, dtype(0), dtype(0)},
+            {"apart", 24, 40, weight, dtype(0), dtype(1)}},
+           {{"alike", "alike"}, {"apart", "apart"}}},
+          true);
+    s.seal();
+    Host host(s, context.seed);
+    for (uint32_t id = 0; id < s.linears().size(); ++id) {
+      BatchSpec spec{id, 20, mix(context.seed, 800 + id), dtype(0), dtype(0), 0, 0};
+      host.add_batch(spec);
+      spec.y_dtype = dtype(1);
+      spec.bias_dtype = spec.dy_dtype = dtype(2);
+      spec.dx_dtype = dtype(1);
+      spec.db_dtype = dtype(0);
+      host.add_batch(spec);
+    }
+    check_batches(host);
+  }
+}
+
+// Where a cast of f32 goes over to the next code says what it was made of: behind a rounding to 16
+// bits, the border lies in the middle between two values of 16 bits, every time.
+struct Border {
+  const char *operand, *result;
+  Matrix &in, &out;
+  std::function<void()> verbs;
+};
+
+uint32_t bits_of(float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+void check_border(const Border &b, const std::string &linear) {
+  constexpr int kBorders = 6;
+  int of_bf16 = 0, of_f16 = 0, found = 0;
+  for (int i = 0; i < kBorders; ++i) {
+    const auto result = [&](float value) {
+      b.in.set(0, 1, static_cast<double>(value));
+      b.verbs();
+      return bytes_of(b.out);
+    };
+    float low = 0.31F + 0.017F * static_cast<float>(i), high = low * 1.4F;
+    const std::vector<uint8_t> below = result(low);
+    if (result(high) == below) continue;
+    while (bits_of(high) - bits_of(low) > 1) {
+      const uint32_t bits = bits_of(low) + (bits_of(high) - bits_of(low)) / 2;
+      float middle = 0;
+      std::memcpy(&middle, &bits, sizeof middle);
+      (result(middle) == below ? low : high) = middle;
+    }
+    ++found;
+    // The border is between low and high: at the middle, on whichever side of it.
+    const auto is_middle = [&](uint32_t rest, uint32_t half) {
+      return (bits_of(low) & rest) == half || (bits_of(high) & rest) == half;
+    };
+    of_bf16 += is_middle(0xFFFF, 0x8000) ? 1 : 0;
+    of_f16 += is_middle(0x1FFF, 0x1000) ? 1 : 0;
+  }
+  const char *of = of_bf16 == found ? "bf16" : of_f16 == found ? "f16" : nullptr;
+  expect(found < 3 || of == nullptr, b.operand, " in f32 is rounded to ", of == nullptr ? "" : of,
+         " before its cast: ", b.result, " of '", linear, "' changes where ", b.operand,
+         " passes the middle between two such numbers, in ", found, " of ", found, " cases");
+}
+
+void check_borders(const Context &context) {
+  Session s(context);
+  s.add({{{"few", 16, 16}}, {{"few", "few"}}});
+  s.seal();
+  Host host(s, context.seed);
+  Batch &batch = host.add_batch({0, 1, context.seed});
+  const uint32_t weight = s.linears()[0].weight;
+  Matrix &w = host.weight(weight), &dw = host.dw(weight);
+  for (Matrix *m : {&batch.x, &batch.dy, &w}) m->set(0, 0, 2);  // the amax, whatever the rest
+  host.write_weight(weight);
+  Call overwrite;
+  overwrite.flags = OCTAVO_BACKWARD_OVERWRITE;
+  const auto forward = [&] { host.forward(batch); };
+  const auto backward = [&] { host.backward(batch, overwrite); };
+  for (int step = 0; step < 2; ++step) {
+    host.quantize_weights();
+    forward();
+    backward();
+    host.end_step();
+  }
+  host.quantize_weights();
+  uint64_t formats = 0;
+  for (const uint32_t verb :
+       {OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_VERB_FORWARD, OCTAVO_VERB_BACKWARD})
+    formats |= s.kernels().quantized(verb);
+  const uint64_t fp8 = dtype_bit(OCTAVO_E4M3FN) | dtype_bit(OCTAVO_E5M2);
+  if (formats == 0 || (formats & ~fp8) != 0) return;  // 16 bits are a format here, or random ones
+  const Border borders[] = {
+      {"x", "y", batch.x, batch.y, forward},
+      {"dy", "dx", batch.dy, batch.dx, [&] { backward(); }},
+      {"x", "dw", batch.x, dw, [&] { forward(), backward(), host.gradient(weight); }},
+      {"dy", "dw", batch.dy, dw, [&] { backward(), host.gradient(weight); }},
+      {"w", "y", w, batch.y,
+       [&] { host.write_weight(weight), host.quantize_weights(), forward(); }},
+  };
+  for (const Border &border : borders) {
+    // A backend's own form of a weight may have 16 bits.
+    if (border.in.tensor.data == w.tensor.data && !s.is_native(weight, OCTAVO_ROLE_WEIGHT))
+      continue;
+    check_border(border, s.linears()[0].name);
+  }
+}
+
+}  // namespace
+
+void check_numerics(const Context &context) {
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
+  for (uint32_t id = 0; id < s.linears().size(); ++id) {
+    Batch &batch =
+        host.add_batch({id, 40, mix(context.seed, 600 + id), OCTAVO_F32, OCTAVO_F32, 1, 0});
+    vary_rows(batch.x);
+    vary_rows(batch.dy);
+  }
+  check_batches(host);
+  check_large(context);
+  check_mixtures(context);
+  check_borders(context);
 }
 
 }  // namespace octavo::conformance

@@ -100,7 +100,7 @@ void check_slot(const Host &host, const Slot &slot) {
       expect(s.optimizer() != nullptr, name, " is not native, so the backend must provide ",
              OCTAVO_OPTIMIZER_ID);
     } else {
-      const uint32_t dtype = d.role == OCTAVO_ROLE_WEIGHT ? spec.dtype : uint32_t{OCTAVO_F32};
+      const uint32_t dtype = d.role == OCTAVO_ROLE_WEIGHT ? spec.dtype : spec.gradient_dtype;
       expect(d.rows == spec.rows && d.cols == spec.cols && d.dtype == dtype, name,
              " is native, so its shape and dtype must be the parameter's");
     }
@@ -168,6 +168,10 @@ void check_slots(const Context &context) {
   s.add(late_model());
   s.seal();
   check_all(s);
+  if (!context.target.seal) return;
+  step("seal by liboctavo");
+  const std::string refusal = context.target.seal();
+  expect(refusal.empty(), "liboctavo refuses what seal emits: ", refusal);
 }
 
 }  // namespace octavo::conformance

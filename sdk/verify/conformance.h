@@ -34,6 +34,8 @@ struct Target {
   // the last call, and the functions of the C library that it exports.
   std::function<std::vector<std::string>()> changes = {};
   std::function<std::vector<std::string>()> symbols_of_libc = {};
+  // Seals the standard model through liboctavo, and gives what it refuses; empty: nothing.
+  std::function<std::string()> seal = {};
   // How the options of its manifest differ from its own; empty: they do not, or it has none.
   std::string stale_manifest = {};
 };

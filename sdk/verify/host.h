@@ -33,6 +33,8 @@ struct BatchSpec {
   uint32_t y_dtype = OCTAVO_F32;
   int64_t gap = 0;     // elements between the rows of x, y, dy and dx
   uint64_t slack = 0;  // bytes that saved and workspaces have beyond the plan
+  // 0: bias, dy as y, dx as x, db f32.
+  uint32_t bias_dtype = 0, dy_dtype = 0, dx_dtype = 0, db_dtype = 0;
 };
 
 // The buffers of one forward and its backward.
@@ -59,7 +61,8 @@ struct Call {
 
 class Host {
  public:
-  Host(Session &session, uint64_t seed);
+  // `shift`: of the arena.
+  Host(Session &session, uint64_t seed, uint64_t shift = 0);
 
   // Allocates what a later seal emitted and fills the new weights.
   void extend();

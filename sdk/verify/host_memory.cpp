@@ -22,8 +22,8 @@ uint64_t extent_bytes(const octavo_extent &extent, int64_t rows) {
   return octavo_extent_bytes(&extent, static_cast<uint64_t>(rows));
 }
 
-Host::Host(Session &session, uint64_t seed)
-    : session_(session), seed_(seed), arena_(session.context().target.desc.device) {
+Host::Host(Session &session, uint64_t seed, uint64_t shift)
+    : session_(session), seed_(seed), arena_(session.context().target.desc.device, shift) {
   hyper_ = reinterpret_cast<float *>(
       arena_.allocate(OCTAVO_HYPER_COUNT * sizeof(float), Use::kTensor, "hyperparameters"));
   hyper_[OCTAVO_HYPER_LR] = 0.0625F;
@@ -73,7 +73,7 @@ void Host::allocate_parameter(uint32_t id) {
   weights_.push_back(make_matrix(arena_, text("weight '", spec.name, "'"), spec.rows, spec.cols,
                                  spec.dtype, 0, OCTAVO_ROLE_WEIGHT));
   gradients_.push_back(make_matrix(arena_, text("gradient '", spec.name, "'"), spec.rows, spec.cols,
-                                   OCTAVO_F32, 0, OCTAVO_ROLE_GRADIENT));
+                                   spec.gradient_dtype, 0, OCTAVO_ROLE_GRADIENT));
   fill(weights_.back(), mix(seed_, id), kWeightBound);
 }
 
@@ -146,10 +146,11 @@ Batch &Host::add_batch(const BatchSpec &spec) {
   };
   b.x = matrix("x", spec.rows, w.cols(), spec.x_dtype, spec.gap);
   b.y = matrix("y", spec.rows, w.rows(), spec.y_dtype, spec.gap);
-  b.dy = matrix("dy", spec.rows, w.rows(), spec.y_dtype, spec.gap);
-  b.dx = matrix("dx", spec.rows, w.cols(), spec.x_dtype, spec.gap);
-  b.bias = matrix("bias", 1, w.rows(), spec.y_dtype, 0);
-  b.db = matrix("db", 1, w.rows(), OCTAVO_F32, 0);
+  const auto or_else = [](uint32_t dtype, uint32_t usual) { return dtype != 0 ? dtype : usual; };
+  b.dy = matrix("dy", spec.rows, w.rows(), or_else(spec.dy_dtype, spec.y_dtype), spec.gap);
+  b.dx = matrix("dx", spec.rows, w.cols(), or_else(spec.dx_dtype, spec.x_dtype), spec.gap);
+  b.bias = matrix("bias", 1, w.rows(), or_else(spec.bias_dtype, spec.y_dtype), 0);
+  b.db = matrix("db", 1, w.rows(), or_else(spec.db_dtype, OCTAVO_F32), 0);
   fill(b.x, mix(spec.seed, 1), kXBound);
   fill(b.dy, mix(spec.seed, 2), kDyBound);
   fill(b.bias, mix(spec.seed, 3), kBiasBound);

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,10 +26,14 @@ class ProcessWatch {
   std::vector<std::string> changes();
 
  private:
+  std::string take_printed();
+
   std::unique_ptr<probe::ProcessState> state_;
   std::vector<std::string> environment_;
   sigset_t mask_{};
-  bool global_ = false;  // a plugin's symbol is visible to everyone
+  std::set<std::string> global_;  // libraries whose symbols are visible to everyone
+  int stdout_ = -1;               // the real one; what is printed meanwhile goes to a file
+  uint64_t printed_ = 0;
 };
 
 // The file that holds this code, also where it was opened by a descriptor; empty: none.

@@ -68,7 +68,9 @@ octavo_status Session::add_parameter(octavo_parameter_desc desc, octavo_verdict 
   if (status != OCTAVO_OK || verdict->decision == OCTAVO_DECLINE) return status;
   expect(*id == parameters_.size(), "add_parameter '", text_of(desc.name), "' gave id ", *id,
          "; ids count from 0 in order of success, so ", parameters_.size(), " was expected");
-  parameters_.push_back({{text_of(desc.name), desc.rows, desc.cols, desc.flags, desc.dtype}, {}});
+  parameters_.push_back(
+      {{text_of(desc.name), desc.rows, desc.cols, desc.flags, desc.dtype, desc.gradient_dtype},
+       {}});
   return status;
 }
 
@@ -91,7 +93,7 @@ octavo_status Session::add_linear(octavo_linear_desc desc, octavo_verdict *verdi
   return status;
 }
 
-void Session::add(const Model &model) {
+void Session::add(const Model &model, bool may_decline) {
   const auto refused = [&](const char *verb, const std::string &name, octavo_status status,
                            const octavo_verdict &verdict) {
     expect(status == OCTAVO_OK || status == OCTAVO_UNSUPPORTED, verb, " '", name, "' answered ",
@@ -107,7 +109,7 @@ void Session::add(const Model &model) {
     desc.rows = spec.rows;
     desc.cols = spec.cols;
     desc.dtype = spec.dtype;
-    desc.gradient_dtype = OCTAVO_F32;
+    desc.gradient_dtype = spec.gradient_dtype;
     desc.flags = spec.flags;
     const octavo_status status = add_parameter(desc, &verdict, &id);
     refused("add_parameter", spec.name, status, verdict);
@@ -121,7 +123,8 @@ void Session::add(const Model &model) {
     const octavo_status status = add_linear(desc, &verdict, &id);
     refused("add_linear", spec.name, status, verdict);
   }
-  expect(!linears_.empty(), "the backend declined every linear of the model (", declined_, ")");
+  expect(may_decline || !linears_.empty(), "the backend declined every linear of the model (",
+         declined_, ")");
 }
 
 void Session::seal() {
@@ -214,6 +217,14 @@ std::optional<uint32_t> Session::find_slot(uint32_t role) const {
     if (slots_[use.slot].desc.role == role) return use.slot;
   }
   return std::nullopt;
+}
+
+bool Session::is_native(uint32_t parameter, uint32_t role) const {
+  for (const Slot &slot : slots_)
+    if (slot.desc.role == role && slot.desc.owner_kind == OCTAVO_OWNER_PARAMETER &&
+        slot.desc.owner == parameter)
+      return (slot.desc.flags & OCTAVO_SLOT_NATIVE) != 0;
+  return false;
 }
 
 bool Session::forward_reads(uint32_t linear, uint32_t role) const {

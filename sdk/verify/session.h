@@ -22,6 +22,7 @@ struct ParameterSpec {
   int64_t cols;
   uint32_t flags = OCTAVO_PARAMETER_LINEAR_WEIGHT;
   uint32_t dtype = OCTAVO_F32;
+  uint32_t gradient_dtype = OCTAVO_F32;
 };
 struct LinearSpec {
   std::string name;
@@ -58,8 +59,9 @@ class Session {
   Session(const Session &) = delete;
   Session &operator=(const Session &) = delete;
 
-  // Adds what the backend accepts. `seal` too reads the plans of the new linears.
-  void add(const Model &model);
+  // Adds what the backend accepts, which must be a linear unless it may decline all of them. `seal`
+  // too reads the plans of the new linears.
+  void add(const Model &model, bool may_decline = false);
   void seal();
   // The raw verbs, for checks of refusals; a success is entered into the lists below.
   octavo_status add_parameter(octavo_parameter_desc desc, octavo_verdict *verdict, uint32_t *id);
@@ -83,6 +85,8 @@ class Session {
   octavo_linear_plan plan(uint32_t linear) const;
   // The session slot of this role, or nothing.
   std::optional<uint32_t> find_slot(uint32_t role) const;
+  // Whether the parameter's slot of this role is the host's own tensor; false: it has none.
+  bool is_native(uint32_t parameter, uint32_t role) const;
   // Whether a slot of this role stands in the linear's list with READ access in forward.
   bool forward_reads(uint32_t linear, uint32_t role) const;
   const std::string &declined() const { return declined_; }  // "wide: too small; ..."

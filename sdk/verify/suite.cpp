@@ -11,6 +11,7 @@
 #include "apart.h"
 #include "in_flight.h"
 #include "process.h"
+#include "session.h"
 
 namespace octavo::conformance {
 namespace {
@@ -64,6 +65,40 @@ Run open_backend(const Settings &settings, Messages *messages) {
       text("backend '", settings.backend, "' could not be opened: ", status_name(status), reasons));
 }
 
+// What a host gets that adds the standard model.
+std::string seal_by_liboctavo(octavo_run *run, Messages &messages) {
+  messages.all.clear();
+  const Model model = standard_model();
+  for (const ParameterSpec &spec : model.parameters) {
+    octavo_parameter_desc desc{};
+    desc.size = sizeof desc;
+    desc.kind = OCTAVO_KIND_PARAMETER_DESC;
+    desc.name = str_of(spec.name);
+    desc.rows = spec.rows;
+    desc.cols = spec.cols;
+    desc.dtype = spec.dtype;
+    desc.gradient_dtype = spec.gradient_dtype;
+    desc.flags = spec.flags;
+    uint32_t id = OCTAVO_NONE;
+    octavo_add_parameter(run, &desc, nullptr, &id);
+    for (const LinearSpec &linear : model.linears) {
+      if (linear.weight != spec.name || id == OCTAVO_NONE) continue;
+      octavo_linear_desc of_linear{};
+      of_linear.size = sizeof of_linear;
+      of_linear.kind = OCTAVO_KIND_LINEAR_DESC;
+      of_linear.name = str_of(linear.name);
+      of_linear.weight = id;
+      uint32_t linear_id = OCTAVO_NONE;
+      octavo_add_linear(run, &of_linear, nullptr, &linear_id);
+    }
+  }
+  const octavo_status status = octavo_seal(run);
+  if (status == OCTAVO_OK) return {};
+  std::string reasons = status_name(status);
+  for (const std::string &message : messages.all) reasons += text("; ", message);
+  return reasons;
+}
+
 // Empty on the CPU, or where the checks ran.
 std::string place_of(const octavo_session_desc &desc) {
   if (desc.device.type == OCTAVO_DEVICE_CPU) return {};
@@ -98,6 +133,7 @@ Record run_here(const Check &check, const Settings &settings) {
     record.place = place_of(target.desc);
     record.library = file_of_code(reinterpret_cast<const void *>(target.backend->list_options));
     target.stale_manifest = messages.of_options;
+    target.seal = [&] { return seal_by_liboctavo(run.get(), messages); };
     target.changes = [&] { return watch.changes(); };
     target.symbols_of_libc = [&] { return symbols_of_libc(record.library); };
     record.result = run_check(check, target, settings.seed);

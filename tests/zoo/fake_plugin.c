@@ -234,9 +234,10 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
                                  octavo_linear_plan *out) {
   const octavo_extent none = {IS(PLAN_ROWS) ? 0 : 1, 0, 0};
   if (IS(PLAN_FAILS) || linear >= s->sealed_linears) return OCTAVO_INVALID;
-  out->gradient = IS(PLAN_GRADIENT)        ? 10
-                  : IS(PLAN_GRADIENT_SLOT) ? OCTAVO_GRADIENT_SLOT
-                                           : OCTAVO_GRADIENT_TENSOR;
+  const uint32_t trained = s->parameters[s->weights[linear]].flags & OCTAVO_PARAMETER_FROZEN
+                               ? OCTAVO_GRADIENT_NONE
+                               : OCTAVO_GRADIENT_TENSOR;
+  out->gradient = IS(PLAN_GRADIENT) ? 10 : IS(PLAN_GRADIENT_SLOT) ? OCTAVO_GRADIENT_SLOT : trained;
   out->saved = out->forward_workspace = out->backward_workspace = none;
   if (IS(PLAN_FLAG)) out->flags = 64;
   if (IS(FUSED_KEEPS_X)) out->flags = OCTAVO_LINEAR_NEEDS_X;

@@ -36,7 +36,9 @@ CHANGES = {
     "kLeavesDescriptor": "leaves a descriptor open: /dev/zero",
     "kClosesStdin": "closes descriptor 0",
     "kRedirectsStdout": "replaces descriptor 1",
-    "kMakesGlobal": "RTLD_GLOBAL",
+    "kMakesGlobal": "makes the symbols of .*subject.so visible to all libraries",
+    "kMakesOtherGlobal": "makes the symbols of .*libresolv.so.* visible to all libraries",
+    "kPrints": "prints on stdout, which is its host's: .subject: forward",
 }
 BENDS = [(fault, "process", "in linear_forward: .*" + says) for fault, says in CHANGES.items()]
 # The same while the library is loaded; the fault's name begins with "load ".
@@ -84,6 +86,22 @@ FAKE = [("fake " + fault, "load", says) for fault, says in {
     "options_crash": "signal 4 .* " + LOADED,
 }.items()] + [("fake not_utf8", "texts", "a verdict's text is no UTF-8"),
               ("fake good", "contract.table", "option count: expected default = 4, found 5")]
+# What liboctavo refuses at seal.
+FAKE += [("fake " + fault, "contract.slots", "liboctavo refuses what seal emits: .*" + says) for fault, says in {
+    "slot_flag": "flag",
+    "slot_combine": "combine",
+    "slot_shard": "shard",
+    "slot_dtype": "unknown dtype",
+    "slot_initial_large": "an initial value that its dtype can hold",
+    "slot_initial_nan": "an initial value that its dtype can hold",
+    "slot_scale": "scale_slot",
+    "plan_flag": "flag",
+}.items()]
+# Faults that no check finds, with the reason.
+NOT_FOUND = {
+    "table_size": ("a table states a size of 4e9", "legal: a table of a later minor version is larger"),
+    "borrowed_symbol": ("of the C++ library, which it does not need", "the program that verifies has that library"),
+}
 # What its manifest states of the options, where that is the fault.
 STATED = {"good": '[options.count]\ndefault = 5\nlow = 1\nhelp = "an option"\n'}
 # The subject computes on kernels of its own alone; on those of this machine its products fail, and these
@@ -93,7 +111,8 @@ NEED_PRODUCTS = {"access", "identity.splits", "extents", "late", "nonfinite", "n
 # For the same reason, or since a plugin has one table.
 NOT_AS_PLUGIN = {"kUnsteadyOptions", "kWritesStepElsewhere", "kFirstCallFlag", "kSkipWeightIgnored",
                  "kBackwardNeedsOrder", "kSharedAcrossSessions", "kEmptyKeepsDw", "kCurrentScaling", "kDwOverwrites",
-                 "kPaddingShows", "kCurrentCallMember"}
+                 "kPaddingShows", "kCurrentCallMember", "kOneRowOff", "kManyRows", "kManyCalls", "kBackwardUsesLastM",
+                 "kTailRows", "kTiedOverwrites", "kSavedByAddress", "kDependsOnAddress", "kDbTwice"}
 # liboctavo reads the text first, and may end there.
 OTHER_TEXT = {"kTextHuge": ""}
 

@@ -16,7 +16,9 @@ namespace octavo::selftest {
 
 enum Fault : int64_t {
   // What forward does to its process: for `octavo plugin verify`, not for a test program.
-  kMakesGlobal = -31,  // its symbols become visible to every library
+  kPrints = -33,      // a line on stdout
+  kMakesOtherGlobal,  // symbols of a library that it opens become visible to every library
+  kMakesGlobal,       // its own
   kRedirectsStdout,
   kClosesStdin,
   kLeavesDescriptor,
@@ -144,6 +146,44 @@ enum Fault : int64_t {
   kShardTooFew,           // place accepts packets of some of the rows
   kNoNonfiniteOfX,        // casts of x set no flag
   kNoNonfiniteOfW,        // casts of a weight set no flag
+  // What an author would get wrong and small models do not show.
+  kDependsOnAddress,       // no bias where x is at an odd multiple of 64 bytes
+  kNonfiniteNeedsDx,       // without dx, a cast of dy sets no flag
+  kNonfiniteOfFirstRows,   // only the first half of dy sets the flag
+  kDwOfF32,                // a dw of another dtype is not written
+  kDbOfF32,                // a db of another dtype is not written
+  kDbTwice,                // above 100 rows, db is added twice
+  kScaleInvNext,           // the scale_inv of x is the next larger number
+  kScaleInvOff,            // the scale_inv of x is 0.2 % too large
+  kOneRowOff,              // the y of a single row is 1 % too small
+  kRoundsX,                // x is rounded to bf16 before its cast
+  kNinthLinear,            // the ninth linear and later ones have no bias
+  kScaleSixteenth,         // scales are 16 times too small
+  kManyRows,               // above 32767 rows, y has no bias
+  kManyColumns,            // above K = 1024, y has no bias
+  kManyCalls,              // after 3000 forwards, y has no bias
+  kManySteps,              // after 60 steps, scales stay
+  kGradScaleIgnored,       // optimizer_step takes OCTAVO_HYPER_GRAD_SCALE for 1
+  kDecayIgnored,           // optimizer_step takes OCTAVO_HYPER_WEIGHT_DECAY for 0
+  kStepFrozen,             // optimizer_step leaves the step count
+  kWriteAdds,              // write_parameter adds to the weight
+  kWriteExpAvgIgnored,     // write_parameter leaves EXP_AVG
+  kCachesWeight,           // a weight whose slots were seen before is not cast again
+  kBackwardUsesLastM,      // backward finds its scale by the rows of the last forward
+  kColumnOfWeight,         // a linear takes the column of its weight
+  kSecondSealStands,       // end_step leaves the pools of later seals
+  kTailRows,               // above 64 rows, those behind the last multiple of 8 have no bias
+  kTransposedRounds,       // x is rounded to bf16 for the codes of dw
+  kHistoryTwice,           // an amax enters the history twice
+  kSkipIgnoredForVectors,  // skip holds for weights of linears only
+  kEmptyKeepsDb,           // M = 0 with OVERWRITE leaves db
+  kTiedOverwrites,         // the second linear of a weight overwrites dw
+  kHyperOfFirst,           // every parameter gets the hyperparameters of the first
+  kStepOfFirst,            // every parameter counts in the step of the first
+  kAmaxOfFirstRows,        // amax covers the first 64 rows of x
+  kNormOverwrites,         // sum_of_squares begins at 0
+  kBiasAsY,                // the bias is read in y's dtype
+  kSavedByAddress,         // backward reads the saved of the last forward
   kFaultCount
 };
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <string_view>
+#include <vector>
 
 namespace octavo::selftest {
 namespace {
@@ -109,14 +110,18 @@ octavo_status quantize(void *, const octavo_quantize *c) {
   }
   const float given = c->scale != nullptr ? *c->scale : 1;
   const float scale = c->rule == OCTAVO_RULE_GIVEN ? given : scale_of(amax, c->format_max);
+  std::vector<uint8_t> coded;
+  const octavo_tensor *const like = c->out != nullptr ? c->out : c->out_t;
+  for (int64_t i = 0; i < in.rows && like != nullptr; ++i)
+    for (int64_t j = 0; j < in.cols; ++j)
+      coded.push_back(cast(format_of(like->dtype), load(in, i, j) * scale));
   const auto write = [&](const octavo_tensor &out, bool transposed) {
     for (int64_t i = 0; i < out.rows; ++i) {
       for (int64_t j = 0; j < out.cols; ++j) {
         const int64_t row = transposed ? j : i;
         const int64_t col = transposed ? i : j;
         const bool inside = row < in.rows && col < in.cols;
-        const float value = inside ? load(in, row, col) * scale : 0;
-        *element(out, i, j) = inside ? cast(format_of(out.dtype), value) : uint8_t{0};
+        *element(out, i, j) = inside ? coded[static_cast<size_t>(row * in.cols + col)] : uint8_t{0};
       }
     }
   };
@@ -135,12 +140,23 @@ float scale_inv(const octavo_scale *s) {
   return value;
 }
 
+std::vector<float> all_of(const octavo_tensor &t) {
+  std::vector<float> values;
+  values.reserve(static_cast<size_t>(t.rows * t.cols));
+  for (int64_t i = 0; i < t.rows; ++i)
+    for (int64_t j = 0; j < t.cols; ++j) values.push_back(load(t, i, j));
+  return values;
+}
+
 octavo_status gemm(void *, const octavo_gemm *c) {
+  const std::vector<float> a = all_of(*c->a), b = all_of(*c->b);
+  const int64_t depth = c->a->cols;
   const float factor = scale_inv(c->a_scale_inv) * scale_inv(c->b_scale_inv);
   for (int64_t i = 0; i < c->d->rows; ++i) {
     for (int64_t j = 0; j < c->d->cols; ++j) {
       float sum = 0;
-      for (int64_t k = 0; k < c->a->cols; ++k) sum += load(*c->a, i, k) * load(*c->b, j, k);
+      const float *u = a.data() + i * depth, *v = b.data() + j * depth;
+      for (int64_t k = 0; k < depth; ++k) sum += u[k] * v[k];
       sum *= factor;
       if (c->bias != nullptr && j < c->bias->cols) sum += load(*c->bias, 0, j);
       store(*c->d, i, j, c->accumulate != 0 ? load(*c->d, i, j) + sum : sum);
@@ -195,6 +211,18 @@ octavo_status adam_step(void *, const octavo_adam_step *c) {
   return OCTAVO_OK;
 }
 
+octavo_status gradient_scale(void *, const octavo_gradient_scale *c) {
+  float total = 0;
+  for (uint64_t i = 0; i < c->sum_count; ++i) total += c->sum[i];
+  const float norm = c->factor * std::sqrt(total);
+  const bool bad = !std::isfinite(norm) || (c->nonfinite != nullptr && *c->nonfinite > 0);
+  const float clip = c->max_norm > 0 ? std::min(1.0F, c->max_norm / (norm + 1e-6F)) : 1;
+  if (c->norm != nullptr) *c->norm = norm;
+  if (c->skip != nullptr) *c->skip = bad ? 1 : 0;
+  for (uint64_t i = 0; i < c->count; ++i) *c->grad_scale[i] = c->factor * clip;
+  return OCTAVO_OK;
+}
+
 octavo_status sum_rows(void *, const octavo_sum *c) {
   auto *out = static_cast<float *>(c->out);
   for (int64_t j = 0; j < c->in->cols; ++j) {
@@ -239,7 +267,8 @@ octavo_status ability(void *, octavo_ability *q) {
 octavo_status dequantize(void *, const octavo_dequantize *c) {
   for (int64_t i = 0; i < c->in->rows; ++i) {
     for (int64_t j = 0; j < c->in->cols; ++j) {
-      store(*c->out, i, j, load(*c->in, i, j) * scale_inv(c->scale_inv));
+      const float value = load(*c->in, i, j) * scale_inv(c->scale_inv);
+      store(*c->out, i, j, c->accumulate != 0 ? load(*c->out, i, j) + value : value);
     }
   }
   return OCTAVO_OK;
@@ -247,7 +276,7 @@ octavo_status dequantize(void *, const octavo_dequantize *c) {
 
 const void *get_extension(void *, octavo_str id) {
   static const octavo_adam_kernels kAdam = {sizeof kAdam, OCTAVO_KIND_ADAM_KERNELS, adam_step,
-                                            nullptr, sum_of_squares};
+                                             gradient_scale, sum_of_squares};
   static const octavo_msamp_kernels kMsamp = {sizeof kMsamp, OCTAVO_KIND_MSAMP_KERNELS, nullptr,
                                               scale_values, nullptr};
   const std::string_view name(id.data, id.size);

@@ -15,6 +15,16 @@ octavo_tensor plain(void *data, const octavo_parameter_desc &d, uint32_t dtype) 
   return {data, d.rows, d.cols, d.cols, dtype, 0};
 }
 
+void copy(const octavo_session *s, void *out, const void *in, uint64_t bytes) {
+  octavo_copy c{};
+  c.size = sizeof c;
+  c.kind = OCTAVO_KIND_COPY;
+  c.out = out;
+  c.in = in;
+  c.bytes = bytes;
+  s->kernels->copy(s->ctx, &c);
+}
+
 octavo_status optimizer_step(const octavo_session *s, const octavo_optimizer_call *c) {
   for (uint64_t i = 0; i < c->count; ++i) {
     const octavo_parameter_item &item = c->items[i];
@@ -27,25 +37,36 @@ octavo_status optimizer_step(const octavo_session *s, const octavo_optimizer_cal
     adam.exp_avg_sq = plain(item.slots[kExpAvgSq], d, OCTAVO_F32);
     adam.step = static_cast<int32_t *>(item.slots[kStep]);
     adam.hyper = item.hyper;
+    float changed[OCTAVO_HYPER_COUNT];
+    const bool changes = s->fault == kGradScaleIgnored || s->fault == kDecayIgnored;
+    if (s->fault == kHyperOfFirst) adam.hyper = c->items[0].hyper;
+    if (s->fault == kStepOfFirst) adam.step = static_cast<int32_t *>(c->items[0].slots[kStep]);
+    if (changes) {
+      copy(s, changed, item.hyper, sizeof changed);
+      if (s->fault == kGradScaleIgnored) changed[OCTAVO_HYPER_GRAD_SCALE] = 1;
+      if (s->fault == kDecayIgnored) changed[OCTAVO_HYPER_WEIGHT_DECAY] = 0;
+      adam.hyper = changed;
+    }
+    int32_t step = 0;
+    if (s->fault == kStepFrozen) copy(s, &step, adam.step, sizeof step);
     octavo_adam_step call{};
     call.size = sizeof call;
     call.kind = OCTAVO_KIND_ADAM_STEP;
     call.items = &adam;
     call.count = 1;
-    call.skip = s->fault == kSkipIgnored ? nullptr : c->skip;
+    const bool is_vector = (d.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) == 0;
+    const bool no_skip =
+        s->fault == kSkipIgnored || (s->fault == kSkipIgnoredForVectors && is_vector);
+    call.skip = no_skip ? nullptr : c->skip;
     s->tables.get<octavo_adam_kernels>()->adam_step(s->ctx, &call);
-    if (s->fault != kWritesStepElsewhere) continue;
-    octavo_copy clear{};
-    clear.size = sizeof clear;
-    clear.kind = OCTAVO_KIND_COPY;
-    clear.out = item.slots[kGradient];
-    clear.bytes = sizeof(float);
-    s->kernels->copy(s->ctx, &clear);
+    if (s->fault == kStepFrozen) copy(s, adam.step, &step, sizeof step);
+    if (s->fault == kWritesStepElsewhere) copy(s, item.slots[kGradient], nullptr, sizeof(float));
   }
   return OCTAVO_OK;
 }
 
 octavo_status sum_of_squares(const octavo_session *s, const octavo_norm_call *c) {
+  if (s->fault == kNormOverwrites) copy(s, c->sum, nullptr, sizeof(float));
   for (uint64_t i = 0; i < c->count; ++i) {
     const octavo_parameter_desc &d = s->parameters[c->items[i].parameter].desc;
     const octavo_tensor gradient = plain(c->items[i].slots[kGradient], d, d.gradient_dtype);
@@ -61,15 +82,21 @@ octavo_status sum_of_squares(const octavo_session *s, const octavo_norm_call *c)
 
 octavo_status move_parameter(const octavo_session *s, const octavo_parameter_call *c, bool write) {
   const octavo_parameter_desc &d = s->parameters[c->parameter].desc;
-  if (c->role != OCTAVO_ROLE_WEIGHT && c->role != OCTAVO_ROLE_GRADIENT) return OCTAVO_UNSUPPORTED;
-  const bool weight = c->role == OCTAVO_ROLE_WEIGHT;
-  octavo_tensor slot =
-      plain(c->slots[weight ? kWeight : kGradient], d, weight ? d.dtype : d.gradient_dtype);
+  octavo_tensor slot{};
+  switch (c->role) {
+    case OCTAVO_ROLE_WEIGHT: slot = plain(c->slots[kWeight], d, d.dtype); break;
+    case OCTAVO_ROLE_GRADIENT: slot = plain(c->slots[kGradient], d, d.gradient_dtype); break;
+    case OCTAVO_ROLE_EXP_AVG: slot = plain(c->slots[kExpAvg], d, OCTAVO_F32); break;
+    case OCTAVO_ROLE_EXP_AVG_SQ: slot = plain(c->slots[kExpAvgSq], d, OCTAVO_F32); break;
+    default: return OCTAVO_UNSUPPORTED;
+  }
+  if (write && s->fault == kWriteExpAvgIgnored && c->role == OCTAVO_ROLE_EXP_AVG) return OCTAVO_OK;
   octavo_dequantize copy{};
   copy.size = sizeof copy;
   copy.kind = OCTAVO_KIND_DEQUANTIZE;
   copy.in = write ? c->plain : &slot;
   copy.out = write ? &slot : c->plain;
+  copy.accumulate = write && s->fault == kWriteAdds ? 1 : 0;
   return s->kernels->dequantize(s->ctx, &copy);
 }
 

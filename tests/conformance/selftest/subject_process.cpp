@@ -116,6 +116,13 @@ void misbehave(int64_t fault) {
       if (dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL) == nullptr) std::abort();
       break;
     }
+    case kMakesOtherGlobal:
+      if (dlopen("libresolv.so.2", RTLD_NOW | RTLD_GLOBAL) == nullptr) std::abort();
+      break;
+    case kPrints:
+      std::puts("subject: forward");
+      std::fflush(stdout);
+      break;
     case kRedirectsStdout: dup2(open("/dev/null", O_WRONLY), 1); break;
     default: break;
   }

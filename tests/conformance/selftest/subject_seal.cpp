@@ -1,6 +1,8 @@
 // seal of the subject: slots and uses of what was added since the last seal.
 //
 // Pools come first, then the parameters, then the linears; nothing emitted before changes.
+#include <algorithm>
+
 #include "subject_session.h"
 
 namespace octavo::selftest {
@@ -184,6 +186,7 @@ octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink) {
   for (uint32_t id = s->fault == kSealRepeats ? 0 : first; id < s->linears.size(); ++id) {
     uint32_t col = id < first ? 0 : id - first;
     if (s->fault == kColumnsReversed) col = static_cast<uint32_t>(s->linears.size()) - 1 - id;
+    if (s->fault == kColumnOfWeight) col = std::min(s->linears[id].weight, col);
     const uint32_t owner = OCTAVO_OWNER_LINEAR;
     for (const uint32_t pool : {x, dy}) {
       emit.use(owner, id, pool, col, 1);

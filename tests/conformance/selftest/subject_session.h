@@ -76,6 +76,8 @@ struct octavo_session {
   mutable std::atomic<int> steps{0};
   mutable std::atomic<uint32_t> current{0};
   mutable std::atomic<const void *> remembered{nullptr};
+  mutable std::atomic<int64_t> last_rows{0};
+  mutable std::vector<const void *> cast_weights;
 };
 
 namespace octavo::selftest {

@@ -143,10 +143,13 @@ octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_line
       (w.flags & OCTAVO_PARAMETER_FROZEN) != 0 ? OCTAVO_GRADIENT_NONE : OCTAVO_GRADIENT_TENSOR;
   out->flags = 0;
   out->saved = {align, k, sizeof(float) + extra};
-  // x as codes behind a padded y; the scale_inv of dy, a padded dw, a padded dx, dy twice.
+  // x as codes behind a padded y; the scale_inv of dy, the sums of db, a padded dw, a padded dx, dy
+  // twice.
   out->forward_workspace = {align, n * sizeof(float) + k, 16};
-  out->backward_workspace = {align, k * sizeof(float) + 2 * n, 16 + n * k * sizeof(float)};
+  out->backward_workspace = {align, k * sizeof(float) + 2 * n, 16 + n * (k + 1) * sizeof(float)};
   if (s->fault == kLatePlan) out->backward_workspace.fixed_bytes += s->seals;
+  if (s->fault == kRoundsX || s->fault == kTransposedRounds)
+    out->forward_workspace.bytes_per_row += 2 * k;
   if (s->fault == kPlanHuge) out->backward_workspace.fixed_bytes = uint64_t{1} << 47;
   out->weight_workspace = 0;
   return OCTAVO_OK;

@@ -2,6 +2,7 @@
 //
 // Operands are padded to the alignment of the kernels in the codes; a padded result goes through
 // the workspace and is copied row by row.
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -38,13 +39,19 @@ void copy_rows(const octavo_session *s, const octavo_tensor &to, const octavo_te
   }
 }
 
-void clear(const octavo_session *s, void *out, uint64_t bytes) {
+void copy_bytes(const octavo_session *s, void *out, const void *in, uint64_t bytes) {
+  if (bytes == 0) return;
   octavo_copy c{};
   c.size = sizeof c;
   c.kind = OCTAVO_KIND_COPY;
   c.out = out;
+  c.in = in;
   c.bytes = bytes;
   s->kernels->copy(s->ctx, &c);
+}
+
+void clear(const octavo_session *s, void *out, uint64_t bytes) {
+  copy_bytes(s, out, nullptr, bytes);
 }
 
 struct Cast {
@@ -105,10 +112,47 @@ void multiply(const octavo_session *s, const octavo_tensor &a, const void *a_inv
   if (pads) copy_rows(s, d, out);
 }
 
+void scale_values(const octavo_session *s, void *values, uint64_t n, float factor) {
+  octavo_scale_values v{};
+  v.size = sizeof v;
+  v.kind = OCTAVO_KIND_SCALE_VALUES;
+  v.out = static_cast<float *>(values);
+  v.in = v.out;
+  v.n = n;
+  v.factor = factor;
+  s->tables.get<octavo_msamp_kernels>()->scale_values(s->ctx, &v);
+}
+
+octavo_tensor rows_of(const octavo_tensor &t, int64_t first, int64_t rows) {
+  octavo_tensor part = t;
+  part.data =
+      static_cast<uint8_t *>(t.data) + static_cast<uint64_t>(first * t.stride) * width_of(t);
+  part.rows = rows;
+  return part;
+}
+
+// The rounded x, in memory that the plan of these faults has behind all else.
+octavo_tensor rounded(const octavo_session *s, const octavo_tensor &x, uint8_t *memory) {
+  octavo_tensor out = codes(memory, x.rows, x.cols, OCTAVO_BF16);
+  octavo_dequantize copy{};
+  copy.size = sizeof copy;
+  copy.kind = OCTAVO_KIND_DEQUANTIZE;
+  copy.in = &x;
+  copy.out = &out;
+  s->kernels->dequantize(s->ctx, &copy);
+  return out;
+}
+
 std::atomic<const octavo_session *> last_session{nullptr};  // kSharedAcrossSessions
 
-bool loses_bias(const octavo_session *s, uint32_t linear) {
+bool loses_bias(const octavo_session *s, const octavo_forward_call &c) {
+  const uint32_t linear = c.linear;
   if (s->fault == kNoBias) return true;
+  if (s->fault == kDependsOnAddress) return reinterpret_cast<uintptr_t>(c.x->data) / 64 % 2 == 1;
+  if (s->fault == kNinthLinear) return linear >= 8;
+  if (s->fault == kManyRows) return c.x->rows > 32767;
+  if (s->fault == kManyColumns) return c.x->cols > 1024;
+  if (s->fault == kManyCalls) return s->calls++ >= 3000;
   if (s->fault == kFirstCallFlag && s->calls++ == 0) return true;
   if (s->fault == kSharedAcrossSessions) return last_session.exchange(s) != s;
   if (s->fault != kCurrentCallMember) return false;
@@ -122,6 +166,11 @@ bool loses_bias(const octavo_session *s, uint32_t linear) {
 
 octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
   const octavo_parameter_desc &d = s->parameters[c->parameter].desc;
+  if (s->fault == kCachesWeight) {
+    std::vector<const void *> &seen = s->cast_weights;
+    if (std::find(seen.begin(), seen.end(), c->slots[kOwnCache]) != seen.end()) return OCTAVO_OK;
+    seen.push_back(c->slots[kOwnCache]);
+  }
   const int64_t n = round_up(d.rows, s->alignment);
   const int64_t k = round_up(d.cols, s->alignment);
   const octavo_tensor w = {c->slots[kWeight], d.rows, d.cols, d.cols, d.dtype, 0};
@@ -168,22 +217,39 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
       s->fault == kCurrentScaling || (s->fault == kNullChangesScale && c->slots[kXAmax] == nullptr);
   void *amax = c->slots[s->fault == kAmaxInScale ? kXScale : kXAmax];
   void *nonfinite = s->fault == kNoNonfiniteOfX ? nullptr : c->slots[kNonfinite];
-  cast(s, {c->x, &x, saved == nullptr ? nullptr : &x_t, scale, x_inv, amax, nonfinite, kE4m3Max},
+  octavo_tensor in = *c->x;
+  uint8_t *behind = padded + m * n * static_cast<int64_t>(sizeof(float)) + m * k;
+  if (s->fault == kAmaxOfFirstRows && in.rows > 64) {
+    const octavo_tensor first = rows_of(in, 0, 64);
+    cast(s, {&first, &x, nullptr, scale, x_inv, amax, nullptr, kE4m3Max});
+    amax = nullptr;
+  }
+  if (s->fault == kRoundsX) in = rounded(s, in, behind);
+  cast(s, {&in, &x, saved == nullptr ? nullptr : &x_t, scale, x_inv, amax, nonfinite, kE4m3Max},
        current);
+  if (s->fault == kTransposedRounds && saved != nullptr) {
+    in = rounded(s, in, behind);
+    cast(s, {&in, nullptr, &x_t, scale, x_inv, nullptr, nullptr, kE4m3Max});
+  }
+  if (s->fault == kScaleInvNext) scale_values(s, x_inv, 1, 1 + 0x1p-23F);
+  if (s->fault == kScaleInvOff) scale_values(s, x_inv, 1, 1.002F);
   if (s->fault == kBackwardNeedsOrder) s->remembered.store(x_inv);
+  if (s->fault == kSavedByAddress && saved != nullptr) s->remembered.store(saved);
+  s->last_rows.store(m);
   const octavo_tensor w = codes(c->slots[kCache], n, k, OCTAVO_E4M3FN);
-  const octavo_tensor *bias = loses_bias(s, c->linear) ? nullptr : c->bias;
+  octavo_tensor as_y = c->bias == nullptr ? octavo_tensor{} : *c->bias;
+  as_y.dtype = c->y->dtype;
+  const octavo_tensor *bias = loses_bias(s, *c) ? nullptr : c->bias;
   if (s->fault == kEvaluationNoBias && (c->flags & OCTAVO_FORWARD_EVALUATION) != 0) bias = nullptr;
+  if (s->fault == kBiasAsY && bias != nullptr) bias = &as_y;
   multiply(s, x, x_inv, w, c->slots[kCacheInv], *c->y, bias, s->fault == kAccumulatesY, padded);
-  if (s->fault == kWritesReadSlot) {
-    octavo_scale_values v{};
-    v.size = sizeof v;
-    v.kind = OCTAVO_KIND_SCALE_VALUES;
-    v.out = static_cast<float *>(c->slots[kXScale]);
-    v.in = v.out;
-    v.n = 1;
-    v.factor = 1.5F;
-    s->tables.get<octavo_msamp_kernels>()->scale_values(s->ctx, &v);
+  if (s->fault == kWritesReadSlot) scale_values(s, c->slots[kXScale], 1, 1.5F);
+  if (s->fault == kOneRowOff && c->y->rows == 1 && c->y->dtype == OCTAVO_F32)
+    scale_values(s, c->y->data, static_cast<uint64_t>(c->y->cols), 0.99F);
+  if (s->fault == kTailRows && m > 64 && m % 8 != 0) {
+    const int64_t first = m / 8 * 8;
+    multiply(s, rows_of(x, first, m - first), x_inv, w, c->slots[kCacheInv],
+             rows_of(*c->y, first, m - first), nullptr, false, padded);
   }
   if (s->fault == kWritesGap && c->y->stride > c->y->cols && c->y->rows > 1) {
     clear(s,
@@ -206,14 +272,24 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
   const auto word = static_cast<int64_t>(sizeof(float));
   auto *work = static_cast<uint8_t *>(c->workspace);
   auto *saved = static_cast<uint8_t *>(const_cast<void *>(c->saved));
-  const void *x_inv = saved + m * k;
+  if (s->fault == kSavedByAddress && c->linear == 0)
+    saved = static_cast<uint8_t *>(const_cast<void *>(s->remembered.load()));
+  const void *x_inv = saved + (s->fault == kBackwardUsesLastM ? s->last_rows.load() : m) * k;
   if (s->fault == kBackwardNeedsOrder && s->remembered.load() != nullptr)
     x_inv = s->remembered.load();
-  uint8_t *padded_dw = work + 16;
+  octavo_tensor sums = codes(work + 16, 1, d.rows, OCTAVO_F32);
+  uint8_t *padded_dw = work + 16 + n * word;
   uint8_t *padded_dx = padded_dw + n * k * word;
   octavo_tensor dy = codes(padded_dx + m * k * word, m, n, OCTAVO_E5M2);
   octavo_tensor dy_t = codes(padded_dx + m * k * word + m * n, n, m, OCTAVO_E5M2);
-  void *nonfinite = s->fault == kNoNonfinite ? nullptr : c->slots[kNonfinite];
+  void *nonfinite = c->slots[kNonfinite];
+  if (s->fault == kNoNonfinite || (s->fault == kNonfiniteNeedsDx && c->dx == nullptr))
+    nonfinite = nullptr;
+  if (s->fault == kNonfiniteOfFirstRows && rows > 1) {
+    const octavo_tensor first = rows_of(*c->dy, 0, rows / 2);
+    cast(s, {&first, &dy, nullptr, c->slots[kDyScale], work, nullptr, nonfinite, kE5m2Max});
+    nonfinite = nullptr;
+  }
   const bool records = s->fault != kRecordsByOutputs || c->dx != nullptr ||
                        (c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT) == 0;
   cast(s, {c->dy, &dy, &dy_t, c->slots[kDyScale], work, records ? c->slots[kDyAmax] : nullptr,
@@ -232,19 +308,39 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
   }
   const bool overwrite =
       (c->flags & OCTAVO_BACKWARD_OVERWRITE) != 0 && s->fault != kOverwriteIgnored;
-  if (c->dw != nullptr && !(s->fault == kEmptyKeepsDw && rows == 0)) {
+  const std::vector<SubjectLinear> &linears = s->linears;
+  const bool second = std::any_of(linears.begin(), linears.begin() + c->linear, [&](const auto &l) {
+    return l.weight == linears[c->linear].weight;
+  });
+  const bool keeps_dw = (s->fault == kEmptyKeepsDw && rows == 0) ||
+                        (s->fault == kDwOfF32 && c->dw != nullptr && c->dw->dtype != OCTAVO_F32);
+  const bool adds =
+      !overwrite && s->fault != kDwOverwrites && !(s->fault == kTiedOverwrites && second);
+  if (c->dw != nullptr && !keeps_dw) {
     const octavo_tensor x_t = codes(saved, k, m, OCTAVO_E4M3FN);
-    multiply(s, dy_t, work, x_t, x_inv, *c->dw, nullptr, !overwrite && s->fault != kDwOverwrites,
-             padded_dw);
+    multiply(s, dy_t, work, x_t, x_inv, *c->dw, nullptr, adds, padded_dw);
   }
-  if (c->db != nullptr) {
+  if (c->db != nullptr && !(s->fault == kEmptyKeepsDb && rows == 0) &&
+      !(s->fault == kDbOfF32 && c->db->dtype != OCTAVO_F32)) {
+    // Sums are f32; a db of another dtype gets them rounded.
+    const bool direct = c->db->dtype == OCTAVO_F32;
     octavo_sum sum{};
     sum.size = sizeof sum;
     sum.kind = OCTAVO_KIND_SUM;
     sum.in = c->dy;
-    sum.out = c->db->data;
-    sum.accumulate = overwrite ? 0 : 1;
-    s->kernels->sum_rows(s->ctx, &sum);
+    sum.out = direct ? c->db->data : sums.data;
+    sum.accumulate = direct && !overwrite ? 1 : 0;
+    for (int i = 0; i < (s->fault == kDbTwice && rows > 100 ? 2 : 1); ++i) {
+      s->kernels->sum_rows(s->ctx, &sum);
+      sum.accumulate = 1;
+    }
+    octavo_dequantize store{};
+    store.size = sizeof store;
+    store.kind = OCTAVO_KIND_DEQUANTIZE;
+    store.in = &sums;
+    store.out = c->db;
+    store.accumulate = overwrite ? 0 : 1;
+    if (!direct) s->kernels->dequantize(s->ctx, &store);
   }
   return OCTAVO_OK;
 }
@@ -262,10 +358,19 @@ octavo_status subject_end_step(const octavo_session *s, const octavo_step_call *
     u.length = static_cast<uint64_t>(s->fault == kHalfHistory ? kHistory / 2 : kHistory);
     u.format_max = pool.format_max;
     if (s->fault == kMarginTooLarge) u.format_max /= 65536;
+    if (s->fault == kScaleSixteenth) u.format_max /= 16;
     if (s->fault == kStepCounter && steps % 2 == 1) u.format_max /= 2;
     u.use_max = 1;
     u.rule = OCTAVO_RULE_QUOTIENT;
     u.history_flags = OCTAVO_HISTORY_TE;
+    const auto index = static_cast<size_t>(&pool - s->pools.data());
+    if (s->fault == kSecondSealStands && index >= 3) continue;
+    if (s->fault == kManySteps && steps >= 60) continue;
+    std::vector<float> amax(s->fault == kHistoryTwice ? pool.columns : 0);
+    copy_bytes(s, amax.data(), u.amax, amax.size() * sizeof(float));
+    s->kernels->delayed_scale_update(s->ctx, &u);
+    if (s->fault != kHistoryTwice) continue;
+    copy_bytes(s, u.amax, amax.data(), amax.size() * sizeof(float));
     s->kernels->delayed_scale_update(s->ctx, &u);
   }
   if (s->fault != kNonfiniteStays) clear(s, c->slots[s->nonfinite_position], sizeof(float));
