@@ -40,8 +40,9 @@ octavo_status fail(const octavo_host *host, octavo_status code, const char *form
 octavo_status refuse(const octavo_host *host, const char *verb, const char *what, cl_int e) {
   const int is_room = e == CL_MEM_OBJECT_ALLOCATION_FAILURE || e == CL_OUT_OF_RESOURCES ||
                       e == CL_OUT_OF_HOST_MEMORY || e == CL_INVALID_BUFFER_SIZE;
-  return fail(host, is_room ? OCTAVO_RESOURCE : OCTAVO_DEVICE, "%s: %s answered %d (%s); %s", verb,
-              what, e, is_room ? "no room on the device" : "an error of the driver",
+  return fail(host, is_room ? OCTAVO_NO_RESOURCE : OCTAVO_FAILED_DEVICE,
+              "%s: %s answered %d (%s); %s", verb, what, e,
+              is_room ? "no room on the device" : "an error of the driver",
               is_room ? "use a smaller batch or model, or end other programs on the device"
                       : "see CL/cl.h for the number, and the driver's log");
 }
@@ -82,7 +83,7 @@ static const char *lacking(cl_device_id id) {
     return "correctly rounded division (CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT)";
   if (!twice) return "double, which sums are added in (cl_khr_fp64)";
   if (!is_little || !compiles) return "a compiler, or little-endian numbers";
-  return items < kSums ? "work-groups of 256 items (CL_DEVICE_MAX_WORK_GROUP_SIZE)" : NULL;
+  return items < kItemsNeeded ? "work-groups of 256 items (CL_DEVICE_MAX_WORK_GROUP_SIZE)" : NULL;
 }
 
 octavo_status probe_device(octavo_device d, const octavo_verdict_sink *sink) {
@@ -115,7 +116,6 @@ static void release_all(struct device *d) {
   for (int i = 0; i < kKernels; ++i)
     if (d->kernels[i]) clReleaseKernel(d->kernels[i]);
   if (d->seen) clReleaseMemObject(d->seen);
-  if (d->parts) clReleaseMemObject(d->parts);
   if (d->program) clReleaseProgram(d->program);
   if (d->queue) clReleaseCommandQueue(d->queue);
   if (d->context) clReleaseContext(d->context);
@@ -135,7 +135,7 @@ static octavo_status build(struct device *d, const octavo_host *host) {
   if (e != CL_SUCCESS) {
     char log[1024] = "";
     clGetProgramBuildInfo(d->program, d->id, CL_PROGRAM_BUILD_LOG, sizeof log - 1, log, NULL);
-    return fail(host, OCTAVO_DEVICE,
+    return fail(host, OCTAVO_FAILED_DEVICE,
                 "open_device: the driver cannot compile kernels.cl (%d); update "
                 "the driver, or take another device: %s",
                 e, log);
@@ -143,7 +143,6 @@ static octavo_status build(struct device *d, const octavo_host *host) {
   for (int i = 0; i < kKernels && e == CL_SUCCESS; ++i)
     d->kernels[i] = clCreateKernel(d->program, kNames[i], &e);
   if (e == CL_SUCCESS) d->seen = clCreateBuffer(d->context, 0, 3 * sizeof(cl_uint), NULL, &e);
-  if (e == CL_SUCCESS) d->parts = clCreateBuffer(d->context, 0, kSums * sizeof(double), NULL, &e);
   const cl_uint zero = 0;
   if (e == CL_SUCCESS)
     e = clEnqueueFillBuffer(d->queue, d->seen, &zero, sizeof zero, 0, 3 * sizeof zero, 0, NULL,
@@ -157,7 +156,7 @@ octavo_status open_device(octavo_device d, const octavo_host *host, void **ctx) 
   if (d.type != kDeviceType || d.index < 0 || (cl_uint)d.index >= count || lacking(list[d.index]))
     return fail(host, OCTAVO_UNSUPPORTED, "open_device: probe_device declines index %d", d.index);
   struct context *opened = malloc(sizeof *opened);
-  if (!opened) return fail(host, OCTAVO_RESOURCE, "open_device: the CPU has no memory");
+  if (!opened) return fail(host, OCTAVO_NO_RESOURCE, "open_device: the CPU has no memory");
   *opened = (struct context){host, &devices[d.index]};
   pthread_mutex_lock(&lock);
   octavo_status status = OCTAVO_OK;
@@ -203,7 +202,7 @@ static octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
   if (bytes == 0) return OCTAVO_OK;
   void *start = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED)
-    return fail(x->host, OCTAVO_RESOURCE,
+    return fail(x->host, OCTAVO_NO_RESOURCE,
                 "allocate: the process has no %llu addresses left; raise "
                 "its limit (ulimit -v)",
                 (unsigned long long)bytes);
@@ -275,7 +274,7 @@ static octavo_status synchronize(void *ctx) {
   const struct context *x = ctx;
   const cl_int e = clFinish(x->device->queue);
   return e == CL_SUCCESS ? OCTAVO_OK
-                         : fail(x->host, OCTAVO_DEVICE,
+                         : fail(x->host, OCTAVO_FAILED_DEVICE,
                                 "synchronize: queued work ended "
                                 "with %d; see the driver's log",
                                 e);

@@ -17,12 +17,11 @@
 #define TEXT(literal) ((octavo_str)OCTAVO_STR(literal))
 
 /* Of kernels.cl, in whatever order. */
-#define EACH_KERNEL(DO)                                                                  \
-  DO(measure), DO(settle), DO(update), DO(cast), DO(dequantize), DO(gemm), DO(sum_rows), \
-      DO(square_segments), DO(square_total)
+#define EACH_KERNEL(DO) \
+  DO(measure), DO(settle), DO(update), DO(cast), DO(dequantize), DO(gemm), DO(sum_rows)
 #define NUMBER_OF(name) k_##name
 enum kernel { EACH_KERNEL(NUMBER_OF), kKernels };
-enum { kSums = 256 }; /* items of a group, and parts of a sum of squares */
+enum { kItemsNeeded = 256 }; /* of a group */
 
 struct block { /* memory from `allocate` */
   uintptr_t start;
@@ -37,7 +36,7 @@ struct device {
   cl_command_queue queue; /* in order, and the only stream */
   cl_program program;
   cl_kernel kernels[kKernels];
-  cl_mem seen, parts;   /* of one call after the other */
+  cl_mem seen;          /* of one call after the other */
   struct block *blocks; /* by start */
   size_t count;
   int users;

@@ -285,21 +285,6 @@ static octavo_status sum_rows(void *ctx, const octavo_sum *s) {
   return finish(&c);
 }
 
-static octavo_status sum_of_squares(void *ctx, const octavo_sum *s) {
-  struct call c = start(ctx, "sum_of_squares", s->stream);
-  need_value(&c, s->in->dtype);
-  take(&c, k_square_segments);
-  matrix(&c, "in", s->in);
-  factor(&c, "in_scale_inv", s->in_scale_inv);
-  argument(&c, sizeof(cl_mem), &c.x->device->parts);
-  launch(&c, kSums, 1, kSums, 1);
-  take(&c, k_square_total);
-  argument(&c, sizeof(cl_mem), &c.x->device->parts);
-  floats(&c, "out", s->out, 1);
-  launch(&c, 1, 1, kSums, 1);
-  return finish(&c);
-}
-
 static octavo_status copy(void *ctx, const octavo_copy *m) {
   struct call c = start(ctx, "copy", m->stream);
   cl_ulong out_at, in_at;
@@ -332,7 +317,6 @@ static const octavo_kernels kTable = {.size = sizeof(octavo_kernels),
                                       .delayed_scale_update = delayed_scale_update,
                                       .gemm = gemm,
                                       .sum_rows = sum_rows,
-                                      .sum_of_squares = sum_of_squares,
                                       .copy = copy};
 
 static int is_text(octavo_str id, const char *text) {
@@ -351,7 +335,7 @@ static const octavo_plugin kPlugin = {.size = sizeof(octavo_plugin),
                                       .get_interface = get_interface};
 
 octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin **out) {
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_INCOMPATIBLE;
   *out = &kPlugin;
   return OCTAVO_OK;
 }

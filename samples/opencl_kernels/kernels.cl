@@ -277,7 +277,7 @@ kernel void gemm(bytes_in a, matrix a_m, bytes_in b, matrix b_m, bytes_out d, ma
 /* [/product] */
 
 /* [sums] */
-enum { PIECE = 32, SEGMENT = 256, SQUARES = 4096, SUMS = 256 };
+enum { PIECE = 32, SEGMENT = 256 };
 
 /* A work-item for each column, in fp64: pieces of 32 rows, segments of 256, all. */
 kernel void sum_rows(bytes_in in, matrix m, FLOATS(factor), FLOATS(out), uint accumulate) {
@@ -298,42 +298,5 @@ kernel void sum_rows(bytes_in in, matrix m, FLOATS(factor), FLOATS(out), uint ac
   }
   const float sum = (float)total;
   out[out_at + col] = accumulate ? out[out_at + col] + sum : sum;
-}
-
-/* The sum of a group's values by halves, for its first item. */
-double halved(local double *sums, double mine) {
-  const int item = get_local_id(0);
-  sums[item] = mine;
-  for (int half_of = SUMS / 2; half_of > 0; half_of /= 2) {
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (item < half_of) sums[item] += sums[item + half_of];
-  }
-  barrier(CLK_LOCAL_MEM_FENCE);
-  return sums[0];
-}
-
-/* Group g: the segments g, g + 256, ... one after the other. */
-kernel void square_segments(bytes_in in, matrix m, FLOATS(factor), global double *parts) {
-  local double sums[SUMS];
-  const float times = factor ? factor[factor_at] : 1.0f;
-  const long count = m.rows * m.cols;
-  double total = 0;
-  for (long first = get_group_id(0) * SQUARES; first < count; first += (long)SUMS * SQUARES) {
-    const long end = min(first + SQUARES, count);
-    double mine = 0;
-    for (long i = first + get_local_id(0); i < end; i += SUMS) {
-      const double value = (double)(load(in, m, i / m.cols, i % m.cols) * times);
-      mine += value * value;
-    }
-    total += halved(sums, mine);
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
-  if (get_local_id(0) == 0) parts[get_group_id(0)] = total;
-}
-
-kernel void square_total(global const double *parts, FLOATS(out)) {
-  local double sums[SUMS];
-  const double total = halved(sums, parts[get_local_id(0)]);
-  if (get_local_id(0) == 0) out[out_at] += (float)total;
 }
 /* [/sums] */

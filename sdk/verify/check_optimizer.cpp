@@ -1,4 +1,4 @@
-// optimizer: octavo.optimizer/1 steps Adam or AdamW by the hyperparameters that each item names,
+// optimizer: octavo.optimizer/2 steps Adam or AdamW by the hyperparameters that each item names,
 // and reads and writes what it steps.
 //
 // The same steps run here in double precision. States and weights may have few bits, so what is

@@ -224,7 +224,7 @@ typedef struct octavo_delayed_scale_update {
   uint64_t n;
   uint64_t length; /* >= 1 */
   float format_max;
-  int32_t margin;   /* -60 to 60; see step 4 */
+  int32_t margin;   /* 0 to 30; see step 4 */
   uint32_t use_max; /* 1: maximum of the history ("max"); 0: row 0 ("most_recent") */
   uint32_t rule;
   uint32_t history_flags; /* OCTAVO_HISTORY_... */

@@ -107,9 +107,8 @@ octavo_kernels both_of(const octavo_kernels &own) {
   using K = octavo_kernels;
   octavo_kernels both = complete(make<octavo_kernels>(OCTAVO_KIND_KERNELS));
   place_all<&K::ability, &K::workspace_bytes, &K::quantize, &K::dequantize, &K::compute_amax,
-            &K::scale_from_amax, &K::delayed_scale_update, &K::gemm, &K::sum_rows,
-            &K::sum_of_squares, &K::copy, &K::quantize_stats, &K::prologue, &K::prologue_quantize,
-            &K::pack>(both, own);
+            &K::scale_from_amax, &K::delayed_scale_update, &K::gemm, &K::sum_rows, &K::copy,
+            &K::quantize_stats, &K::prologue, &K::prologue_quantize, &K::pack>(both, own);
   both.describe = describe;
   both.get_extension = get_extension;
   both.close_device = close_device;

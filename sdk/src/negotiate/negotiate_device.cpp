@@ -278,7 +278,7 @@ void OpenDevice::describe() {
 void OpenDevice::fail(octavo_status status) {
   if (ctx_ != nullptr) kernels_.close_device(ctx_);
   pass_resource(status, "the kernels of the device", Stage::kDevice);
-  throw Failure(OCTAVO_DEVICE, "octavo.device",
+  throw Failure(OCTAVO_FAILED_DEVICE, "octavo.device",
                 "the kernels of the device could not be opened: status ", status,
                 "; see the diagnostics before this one");
 }

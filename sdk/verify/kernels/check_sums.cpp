@@ -44,7 +44,8 @@ Case sum_case(const Grid &in, bool squares, bool accumulate, bool with_workspace
     c->out = m.values_out("out", out);
     c->accumulate = accumulate && !squares;
     if (with_workspace) c->workspace = m.workspace(c);
-    return m.call(squares ? side.table.sum_of_squares : side.table.sum_rows, c);
+    return m.call(
+        squares ? side.drafts.get<octavo_adam_kernels>()->sum_of_squares : side.table.sum_rows, c);
   };
   return one;
 }
@@ -77,7 +78,7 @@ void check_sum_rows(const Bench &bench) {
 }
 
 void check_squares(const Bench &bench) {
-  expect_offered(bench.side->table.sum_of_squares != nullptr, "sum_of_squares");
+  expect_offered(bench.side->drafts.get<octavo_adam_kernels>() != nullptr, "sum_of_squares");
   Trial trial(bench, "sum_of_squares");
   uint64_t seed = bench.seed * 600;
   for (const uint32_t dtype : kAll)

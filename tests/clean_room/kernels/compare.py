@@ -20,7 +20,7 @@ import kernels as K
 from kernels import BF16, E4M3, E5M2, E8M0, F16, F32, NP, f32
 
 TABLE = ('probe_device open_device close_device describe ability workspace_bytes quantize dequantize '
-         'compute_amax scale_from_amax delayed_scale_update gemm sum_rows sum_of_squares copy '
+         'compute_amax scale_from_amax delayed_scale_update gemm sum_rows copy '
          'quantize_stats prologue prologue_quantize pack get_extension').split()
 COMPARED = 0.5  # of all calls at least this share is one that both accept
 
@@ -225,7 +225,7 @@ def value_case(rng):
     inv = scales_for(shape, g)[0]
     inv = (rng.integers(90, 160, inv.shape, np.uint8) if inv.dtype == np.uint8 else
            rng.random(inv.shape).astype(f32))
-    name = pick(rng, 'dequantize', 'compute_amax', 'sum_rows', 'sum_of_squares', 'quantize_stats')
+    name = pick(rng, 'dequantize', 'compute_amax', 'sum_rows', 'quantize_stats')
     accumulate, start = pick(rng, 0, 1), values(rng, shape, other, 'normal')
     plain = values(rng, shape, other, 'normal' if profile == 'bits' else profile)
 

@@ -379,14 +379,6 @@ def sum_rows(address):
     out[:] = out + total if c.accumulate else total
 
 
-def sum_of_squares(address):
-    c = take(Sum, address)
-    _, x = tensor(c.in_, PLAIN + CODES, 'in')
-    need(x is not None and c.out, 'in or out is null')
-    x = decode(x, c.in_scale_inv)
-    floats(c.out)[:] += ascending(x.astype(np.float64) ** 2)
-
-
 def pack(address):
     c = take(Pack, address)
     t_in, x = tensor(c.in_, CODES, 'in')
@@ -457,7 +449,7 @@ def prologue(address):
 
 
 CALLS = {f.__name__: f for f in (
-    quantize, dequantize, compute_amax, scale_from_amax, delayed_scale_update, gemm, sum_rows, sum_of_squares,
+    quantize, dequantize, compute_amax, scale_from_amax, delayed_scale_update, gemm, sum_rows,
     quantize_stats, prologue, pack)}
 
 

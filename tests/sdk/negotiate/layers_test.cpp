@@ -255,7 +255,7 @@ TEST_F(Layers, that_do_not_open) {
   }
   LoadedPlugin p = plugin("one", nothing);
   p.layer->open_layer = [](octavo_layer_ctx *, const octavo_verdict_sink *) {
-    return octavo_status{OCTAVO_RESOURCE};
+    return octavo_status{OCTAVO_NO_RESOURCE};
   };
   EXPECT_THROW(on(base(), p), Shortage);  // which says nothing about the layer
 }
