@@ -102,7 +102,9 @@ class Elf:
             if len(columns) >= 8 and columns[0].rstrip(":").isdigit():
                 self.symbols.append((columns[7].split("@")[0], columns[4], columns[6] != "UND"))
         self.versions = {}  # family -> newest version needed
-        needs = read("-V").partition("Version needs section")[2]
+        given, _, needs = read("-V").partition("Version needs section")
+        nodes = set(re.findall(r"Name: (\S+)", given.partition("Version definition section")[2]))
+        self.symbols = [s for s in self.symbols if s[0] not in nodes]  # each is a symbol, too
         for family, number in re.findall(r"Name: ([A-Z]+)_(\d[\d.]*)\b", needs):
             if key(number) > key(self.versions.get(family, "0")):
                 self.versions[family] = number

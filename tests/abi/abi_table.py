@@ -150,6 +150,25 @@ def write_drafts(include_dir, folder, compiler):
                 file.write(f"{number:#x} {name} {digest}\n")
 
 
+def check_nodes(include_dir, script, candidate):
+    """Faults of the version nodes of liboctavo's functions: a minor's node has those that it brought."""
+    def declared(part):
+        return {row[1] for row in parse(include_dir, part) if row[0] == "DECLARATION" and row[1] in functions}
+    functions = set(re.findall(r"OCTAVO_EXPORT[^;{]*?\b(octavo_\w+)\s*\(", "".join(
+        without_comments(h.read_text()) for h in pathlib.Path(include_dir, "octavo").rglob("*.h"))))
+    header = pathlib.Path(include_dir, HEADER_OF_HASH).read_text()
+    version = ".".join(re.search(rf"#define OCTAVO_ABI_{part} (\d+)", header)[1] for part in ("MAJOR", "MINOR"))
+    found = {name: set(re.findall(r"\b(octavo_\w+);", body))
+             for name, body in re.findall(r"^(\w[\w.]*) \{(.*?)^\}", without_comments(script.read_text()), re.S | re.M)}
+    newest, drafts = f"OCTAVO_{version}{f'_{candidate}' if candidate else ''}", found.pop("OCTAVO_DRAFT", set())
+    faults = [] if newest in found else [f"expected the node {newest}, found {', '.join(found)}"]
+    frozen = set().union(*found.values())
+    frozen_declared = declared(FROZEN) - {"octavo_plugin_query_1"}
+    faults += [f"{name}: expected it in a node, once" for name in sorted(frozen_declared ^ frozen)]
+    faults += [f"{name}: expected it in OCTAVO_DRAFT, where the drafts are" for name in sorted(declared(DRAFT) ^ drafts)]
+    return [f"{script.name}: {fault}" for fault in faults]
+
+
 def check(include_dir, table):
     declared, committed = [key(r) for r in parse(include_dir)], read_table(table)
     faults = [f"the table promises {' '.join(r)}, the headers no longer say so"
@@ -164,6 +183,9 @@ def check(include_dir, table):
     candidate = re.search(r'#define OCTAVO_ABI_HEADERS "(\w+)-', header)
     if not candidate or f'"octavo_plugin_query_{candidate[1]}"' not in entry:
         faults.append("OCTAVO_ABI_HEADERS and OCTAVO_PLUGIN_SYMBOL name different candidates")
+    script = pathlib.Path(include_dir).parent / "src/api/octavo_exports.map"
+    if script.is_file():
+        faults += check_nodes(include_dir, script, candidate and candidate[1])
     if not faults and declared != committed:
         faults = ["headers and table have the same lines in different order"]
     if pathlib.Path(include_dir, DRAFT).is_dir():  # older headers have none

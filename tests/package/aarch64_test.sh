@@ -55,8 +55,8 @@ python3 -B "$root/tests/package/sizes.py" "$root/docs/releasing.md" "$out" || fa
 
 # What the packages depend on: what those for amd64 depend on, by the names of Debian.
 libraries='libc6, libgcc-s1, libstdc++6'
-for stated in "liboctavo0 arm64 liboctavo-bin, libsodium23, $libraries" "liboctavo-bin arm64 libsodium23, $libraries" \
-  "liboctavo-dev arm64 liboctavo0" "octavo arm64 liboctavo0, libsodium23, libyaml-cpp0.7, octavo-data, $libraries" \
+for stated in "liboctavo1 arm64 liboctavo-bin, libsodium23, $libraries" "liboctavo-bin arm64 libsodium23, $libraries" \
+  "liboctavo-dev arm64 liboctavo1" "octavo arm64 liboctavo1, libsodium23, libyaml-cpp0.7, octavo-data, $libraries" \
   "octavo-data all " "octavo-plugins arm64 $libraries"; do
   read -r name architecture depends <<<"$stated"
   package=("$out/${name}_"*.deb)
@@ -80,8 +80,8 @@ python3 -m zipfile -e "$out"/*.whl "$work/wheel"
 chmod 755 "$wheel"/octavo/octavo*
 "${hardened[@]}" "$work/wheel" 9 || fail "programs or libraries of the wheel are not as they have to be, see above"
 # torch binds the symbols of the library of ops when it loads it. They are names of C, the same for every processor.
-missing=$(comm -23 <(nm -D --undefined-only "$wheel/liboctavo_torch_ops.so" | awk '$1 == "U" && !/@/ { print $2 }' | LC_ALL=C sort) \
-  <(nm -D --defined-only "$(torch_env_root)/lib/libtorch_cpu.so" "$wheel/liboctavo.so" | awk '{ print $3 }' | LC_ALL=C sort))
+missing=$(comm -23 <(nm -D --undefined-only "$wheel/liboctavo_torch_ops.so" | awk '$1 == "U" && !/@[^O]/ { sub(/@.*/, "", $2); print $2 }' | LC_ALL=C sort) \
+  <(nm -D --defined-only "$(torch_env_root)/lib/libtorch_cpu.so" "$wheel/liboctavo.so" | awk '{ sub(/@.*/, "", $3); print $3 }' | LC_ALL=C sort))
 [[ -z $missing ]] || fail "neither torch nor liboctavo has these symbols of liboctavo_torch_ops.so: $missing"
 libc=$(PYTHONPATH=$root/sdk/packaging "$python" -B -c \
   'import sys, wheel_backend; print(wheel_backend.floor(sys.argv[1]))' "$unpacked")
@@ -98,7 +98,7 @@ seen=$("${hardened[@]}" "$work/planted" 1) && fail "hardened.py accepted a progr
 for folder in "$unpacked/lib" "$work/debs/usr/lib/aarch64-linux-gnu"; do
   strict=(python3 -B "$root/sdk/cli/check_elf.py" --strict)
   "${strict[@]}" "$folder/octavo/plugins" || fail "a plugin is no good neighbour, see above"
-  "${strict[@]}" --exports "$root/sdk/include/octavo/octavo.h" --exports "$root/sdk/include/octavo/draft/reduction.h" --may-need libsodium "$(realpath -- "$folder/liboctavo.so.0")" ||
+  "${strict[@]}" --exports "$root/sdk/include/octavo/octavo.h" --exports "$root/sdk/include/octavo/draft/reduction.h" --may-need libsodium "$(realpath -- "$folder/liboctavo.so.1")" ||
     fail "liboctavo is no good neighbour, see above"
   for name in te msamp reference; do
     library=$folder/octavo/plugins/$name

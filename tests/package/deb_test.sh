@@ -34,7 +34,7 @@ holds() {
   [[ $found == "$1" ]] || fail "expected $2 in the package $1 alone, found it in '${found:-none}'"
 }
 multiarch=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
-holds liboctavo0 "usr/lib/$multiarch/liboctavo\.so\.0(\.[0-9.]+)?"
+holds liboctavo1 "usr/lib/$multiarch/liboctavo\.so\.1(\.[0-9.]+)?"
 holds liboctavo-bin "usr/lib/$multiarch/octavo/octavo-probe"
 holds liboctavo-dev "usr/include/octavo/.*\.hp?p?"
 holds liboctavo-dev "usr/lib/$multiarch/(liboctavo\.so|pkgconfig/octavo\.pc|cmake/octavo/octavo-config\.cmake)"

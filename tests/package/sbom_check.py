@@ -19,7 +19,7 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 # (suffix of the package, name of the file in it) -> what it holds and what it loads, by hand.
 EXPECTED = {
     ("tar.xz", "bin/octavo"): ({"cli11", "nlohmann_json", "xxhash", "yaml-cpp"}, {"libsodium"}),
-    ("tar.xz", "lib/liboctavo.so.0.1.0"): ({"boost", "nlohmann_json", "tomlplusplus", "xxhash"}, {"libsodium"}),
+    ("tar.xz", "lib/liboctavo.so.1.0"): ({"boost", "nlohmann_json", "tomlplusplus", "xxhash"}, {"libsodium"}),
     ("amd64.deb", "usr/bin/octavo"): ({"cli11", "nlohmann_json", "xxhash"}, {"libsodium", "yaml-cpp"}),
     ("arm64.deb", "usr/bin/octavo"): ({"cli11", "nlohmann_json", "xxhash"}, {"libsodium", "yaml-cpp"}),
     ("whl", "octavo/lib/octavo/octavo"): ({"cli11", "nlohmann_json", "xxhash", "yaml-cpp"}, {"libsodium"}),

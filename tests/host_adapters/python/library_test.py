@@ -26,7 +26,7 @@ def installation(tmp_path):
     target.mkdir()
     for name in ("liboctavo.so", "liboctavo_torch_ops.so"):
         shutil.copy(source / name, target / name)
-    os.symlink("liboctavo.so", target / "liboctavo.so.0")
+    os.symlink("liboctavo.so", target / "liboctavo.so.1")
     shutil.copytree(source / "octavo" / "plugins", target / "octavo" / "plugins")
     return target
 
