@@ -139,7 +139,8 @@ OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only")
  * it, or by octavo_memory.synchronize. `stream` is what the device's own interface has
  * (cudaStream_t, hipStream_t, sycl::queue *); null is the default stream of that interface, of CUDA
  * the legacy one, and the only value on a CPU. The thread's current device need not be the
- * session's, and is the same afterwards. */
+ * session's, and is the same afterwards. A backend passes `stream` on to kernels and does not read
+ * it: it means what the kernels table makes of it. */
 #define OCTAVO_THREAD_CONTROL
 #define OCTAVO_THREAD_STREAM
 #define OCTAVO_THREAD_ANY

@@ -6,7 +6,8 @@
  *      | add_parameter, add_linear (any order, weight before its linear)  |
  *      +------------> seal -> SEALED ------- add_*, seal again -----------+
  *                               |
- *   one step:  quantize_weight   every parameter whose weight changed, also after loading
+ *   one step:  quantize_weight   every parameter whose weight changed, also after loading and after
+ *                                a seal that added a linear of it
  *              { linear_forward -> linear_backward }*   any order, batch size, thread, repetition
  *              host: combine REDUCE slots over ranks; step the weights
  *              end_step          once; the only verb that changes scales and clears accumulators
@@ -16,7 +17,10 @@
  * options. Scales change only in end_step, so a recomputed forward is bit-identical to the first.
  * If a setup verb fails, the session is unchanged. If a step or hot verb fails, the outputs and
  * accumulators of that call are undefined; everything else is unchanged and the session remains
- * usable. A verb need not be called if no slot in its list has an access for it.
+ * usable. A host that goes on then sets the accumulators to their initial value. A verb need
+ * not be called if no slot in its list has an access for it, nor quantize_weight of a parameter
+ * without linears, nor one with M = 0, unless it is to overwrite. Verbs of sealed objects are also
+ * legal in OPEN.
  *
  * What a host may do, and a backend must bear:
  *   - end_step after a step that changed no weight, after evaluation only, or again without a call
@@ -31,7 +35,8 @@
  *   - evaluation in between: quantize_weight does not depend on OCTAVO_FORWARD_EVALUATION.
  *   - diagnose is called from any thread of the plugin, and never calls back into it.
  * Inputs and outputs of one call do not overlap, except that accumulated and updated memory is read
- * and written: y is not x, dx is not dy, and dw is no slot.
+ * and written: y is not x, dx is not dy, and dw is no slot. dw, db and gradient slots are updated,
+ * not accumulated in the sense of OCTAVO_ACCESS_ACCUMULATE: calls that write one are ordered.
  */
 #ifndef OCTAVO_BACKEND_H
 #define OCTAVO_BACKEND_H
@@ -45,8 +50,8 @@ typedef struct octavo_kernels octavo_kernels;
 typedef struct octavo_kernels_caps octavo_kernels_caps;
 typedef struct octavo_session octavo_session; /* opaque, defined by each backend */
 
-/* An option of the backend: a key of the configuration table [fp8.<id>]. liboctavo checks type,
- * range and choices before the backend sees a value. */
+/* An option of the backend: a key of the configuration table [fp8.<id>]. The caller, such as
+ * liboctavo, checks type, range and choices; a backend may rely on it. */
 typedef struct octavo_option {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_OPTION */
@@ -84,7 +89,7 @@ typedef struct octavo_session_desc {
   uint32_t kind; /* OCTAVO_KIND_SESSION_DESC */
   octavo_device device;
   const octavo_host *host;
-  const octavo_kernels *kernels;      /* complete: missing functions are stubs */
+  const octavo_kernels *kernels;      /* complete: who opens the session fills in stubs */
   const octavo_kernels_caps *caps;    /* capabilities of kernels_ctx */
   void *kernels_ctx;                  /* the first argument of every kernel */
   const octavo_option_value *options; /* every option, defaults included; valid during the call */
@@ -118,7 +123,9 @@ typedef struct octavo_linear_desc {
   uint32_t weight; /* parameter id */
   uint32_t flags;  /* 0 */
   /* Options that differ from the session's, for this linear alone; null and 0 if none. A backend
-   * that cannot follow one declines the linear with OCTAVO_REASON_OPTION. Valid during the call. */
+   * that cannot follow one declines the linear with OCTAVO_REASON_OPTION, as where the weight,
+   * which other linears share or a seal has fixed, would need other slots. Valid during the call.
+   */
   const octavo_option_value *options;
   uint64_t option_count;
 } octavo_linear_desc;
@@ -179,13 +186,17 @@ typedef struct octavo_forward_call {
   octavo_tensor *y;          /* [M, N], overwritten; must not overlap x */
   const octavo_tensor *bias; /* [1, N] or null */
   void *const *slots;        /* the linear's list */
-  void *saved;               /* plan.saved bytes, all written; null if no backward follows */
+  void *saved;               /* plan.saved bytes, all written; null if no backward follows or the
+                                size is 0 */
   void *workspace;           /* plan.forward_workspace bytes */
 } octavo_forward_call;
 
 enum {
-  OCTAVO_BACKWARD_OVERWRITE = 1,  /* write dw and db instead of accumulating */
-  OCTAVO_BACKWARD_SKIP_WEIGHT = 2 /* compute dx only; dw follows in a separate call, or never */
+  OCTAVO_BACKWARD_OVERWRITE =
+      1, /* write dw and db instead of accumulating; with M = 0 they are 0 */
+  OCTAVO_BACKWARD_SKIP_WEIGHT = 2 /* leave out dw, even one that is given or a slot: it follows in a
+                                     separate call, or never. db is computed if it is not null, so
+                                     pass it to one of the two calls */
 };
 
 /* Arguments of linear_backward: dx = dy w, dw += dy^T x, db += column sums of dy. An output that is
@@ -230,9 +241,10 @@ typedef struct octavo_backend {
   /* On success, *out is a new session; free it with close_session. */
   octavo_status (*open_session)(const octavo_session_desc *desc,
                                 octavo_session **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* Adds a parameter or a linear. Ids count from 0 in the order of accepted objects. OCTAVO_OK with
-   * a DECLINE verdict means that the host keeps the object in its own precision; the session is
-   * then unchanged and no id is assigned. */
+  /* Adds a parameter or a linear. Parameters other than weights of linears are for
+   * octavo.optimizer/2; without it a host need not add them. Ids count from 0 in the order of
+   * accepted objects. OCTAVO_OK with a DECLINE verdict means that the host keeps the object in its
+   * own precision; the session is then unchanged and no id is assigned. */
   octavo_status (*add_parameter)(octavo_session *s, const octavo_parameter_desc *desc,
                                  octavo_verdict *verdict,
                                  uint32_t *id) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;

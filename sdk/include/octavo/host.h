@@ -62,7 +62,8 @@ enum {
 };
 
 /* The answer to "can this run here?". The caller zeroes it and sets size and kind; the callee fills
- * in the rest. Its strings are static or live as long as the session that returned them. */
+ * in the rest. Its strings are static or live as long as the session that returned them; what a
+ * sink receives is valid during the call. */
 typedef struct octavo_verdict {
   uint32_t size;
   uint32_t kind;     /* OCTAVO_KIND_VERDICT */

@@ -3,15 +3,21 @@
  * Implemented by kernels/<device>. Backends fill in the call structs and call the functions through
  * octavo_session_desc.kernels, with octavo_session_desc.kernels_ctx as the first argument. Only
  * kernels access slot memory. No kernel synchronizes or prints. One may allocate and lock at its
- * first call of a kind, never while its stream is captured. Kernels combine with an
- * accumulated output atomically: concurrent calls may accumulate into one slot. With
- * OCTAVO_CAPS_DETERMINISTIC, results are the same for any number of threads.
+ * first call of a kind, never while its stream is captured. Kernels combine
+ * with amax, nonfinite and counts atomically: concurrent calls may accumulate into one slot, but
+ * not add to one `d` or sum of rows. With OCTAVO_CAPS_DETERMINISTIC, results are the same for any
+ * number of threads.
  *
- * Casts, scales, histories, dequantization, packing and copies are exact to the bit: this header,
- * tensor.h and rules.h define them. Sums, statistics and prologues are within a few units in the
- * last place of the exact result (docs/numerics.md has the order and the polynomials of Octavo's
- * own kernels). Products are exact to the bit with OCTAVO_CAPS_EXACT_GEMM, and otherwise within the
- * bound that docs/numerics.md derives from the order of their additions.
+ * Casts, scales, histories, dequantization, packing, copies, sums and prologues are exact to the
+ * bit: this header, tensor.h and rules.h define them, docs/numerics.md the order of sums, and
+ * kernels/format/activation.h, which CMake's octavo::format has, the polynomials of activations.
+ * Statistics are within a few units in the last place. Products are exact to the bit with
+ * OCTAVO_CAPS_EXACT_GEMM, and otherwise within the bound that docs/numerics.md derives from the
+ * order of their additions.
+ *
+ * Structs of the ABI and lists that a call points to are the caller's, in CPU memory, until the
+ * return; every other pointer is device memory. Whether a call is refused depends on its shapes,
+ * dtypes, flags and nulls only.
  *
  * fl32 is one rounding to fp32, to nearest even, with subnormals; nothing is contracted. Plain
  * tensors are f32, bf16 or f16, codes are E4M3 or E5M2. Inputs and outputs do not overlap, unless a
@@ -41,8 +47,8 @@
 
 /* Flags of octavo_kernels_caps. */
 enum {
-  OCTAVO_CAPS_EXACT_GEMM = 1, /* products are exact to the bit */
-  OCTAVO_CAPS_CAPTURE_SAFE = 2,
+  OCTAVO_CAPS_EXACT_GEMM = 1,   /* products are exact to the bit */
+  OCTAVO_CAPS_CAPTURE_SAFE = 2, /* calls may be captured into a graph of the device */
   OCTAVO_CAPS_DETERMINISTIC = 4,
   OCTAVO_CAPS_EMULATED = 8 /* the hardware has no FP8 units */
 };
@@ -317,7 +323,8 @@ struct octavo_kernels {
    * AUTO, without side effects. A CPU has index 0. */
   octavo_status (*probe_device)(octavo_device device, const octavo_verdict_sink *sink)
       OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* On success, *ctx is the context for all calls on the device; free it with close_device. */
+  /* For a device that probe_device accepts. On success, *ctx is the context for all calls on the
+   * device; free it with close_device. */
   octavo_status (*open_device)(octavo_device device, const octavo_host *host,
                                void **ctx) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   void (*close_device)(void *ctx) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
@@ -357,7 +364,8 @@ struct octavo_kernels {
   octavo_status (*pack)(void *ctx, const octavo_pack *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
   /* The static table of further calls with exactly this id, or null: calls of octavo/draft, and
    * of vendors. Their functions take the same ctx, and their call structs are also valid
-   * for `ability` and workspace_bytes. */
+   * for `ability` and workspace_bytes. A table in front of kernels that does not hand out one also
+   * declines its calls in `ability`. */
   const void *(*get_extension)(void *ctx, octavo_str id)OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 };
 

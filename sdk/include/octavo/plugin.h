@@ -3,7 +3,8 @@
  * A plugin is a shared library that exports OCTAVO_PLUGIN_SYMBOL and nothing else, together with a
  * manifest `<id>.octavo-plugin.toml` in the same directory. To install it, copy both files into a
  * directory of the search path. liboctavo never unloads a library. docs/writing_a_plugin.md has
- * the keys of the manifest, docs/writing_kernels.md the keys for kernels.
+ * the keys of the manifest, docs/writing_kernels.md the keys for kernels. A host without liboctavo
+ * loads the library with RTLD_NOW and RTLD_LOCAL, and needs no manifest.
  */
 #ifndef OCTAVO_PLUGIN_H
 #define OCTAVO_PLUGIN_H
@@ -26,7 +27,8 @@ typedef struct octavo_plugin {
   uint32_t size;
   uint32_t kind;      /* OCTAVO_KIND_PLUGIN */
   uint32_t abi_major; /* OCTAVO_ABI_MAJOR */
-  uint32_t abi_minor; /* OCTAVO_TARGET_MINOR: the oldest host minor version supported */
+  uint32_t abi_minor; /* OCTAVO_TARGET_MINOR: the oldest host minor version supported; a host
+                         refuses one above its own */
   octavo_str id;      /* as in the manifest: [a-z0-9_.-], at most 64 bytes */
   octavo_str version; /* of the plugin, for display */
   /* Returns the static table of the interface with exactly this id ("octavo.backend/1"), or null if

@@ -41,9 +41,10 @@ typedef struct octavo_prologue_call {
   uint32_t kind; /* OCTAVO_KIND_PROLOGUE_CALL */
   void *stream;
   const octavo_prologue *prologue;
-  octavo_tensor *out;              /* [M, K], plain; for prologue only */
-  const octavo_quantize *quantize; /* for prologue_quantize only; its workspace is not used */
-  void *workspace;                 /* of prologue_quantize: workspace_bytes for this call */
+  octavo_tensor *out; /* [M, K], plain; for prologue only */
+  const octavo_quantize
+      *quantize;   /* for prologue_quantize only; its stream and workspace are not used */
+  void *workspace; /* of prologue_quantize: workspace_bytes for this call */
 } octavo_prologue_call;
 
 #endif

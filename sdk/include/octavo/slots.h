@@ -6,7 +6,9 @@
  * `void *const *slots`, in the order in which the uses of that object were emitted. A backend must
  * not keep an address after the call.
  *
- * Only kernels read or write slot memory on behalf of a backend.
+ * Only kernels read or write memory on behalf of a backend: slots, tensors, `saved` and workspaces,
+ * also on a CPU. A pool is a slot with labels: its columns belong to objects, which (slot name,
+ * label) identify in a session and over ranks, whichever seal emitted the pool.
  */
 #ifndef OCTAVO_SLOTS_H
 #define OCTAVO_SLOTS_H
@@ -26,7 +28,9 @@ enum {
   OCTAVO_ROLE_AMAX_HISTORY = 9, /* row 0 is live, rows 1 .. L-1 go from oldest to newest; f32 */
   OCTAVO_ROLE_COUNTER = 10,
   OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight; recomputable, not saved */
-  OCTAVO_ROLE_NONFINITE = 12,    /* 1 if an Inf or NaN was cast in this step; f32 [1, 1] */
+  OCTAVO_ROLE_NONFINITE = 12, /* 1 if an Inf or NaN was cast in this step; f32 [1, 1]. A host skips
+                                 the step of the weights if it is set on any rank or one of the
+                                 host's gradients is not finite; end_step follows all the same */
   OCTAVO_ROLE_OTHER = 13,
   /* Telemetry of casts: f32, combined by SUM, cleared by end_step. The SQNR in decibels is
    * 10 log10(SIGNAL / NOISE). */
@@ -54,7 +58,8 @@ enum {
 };
 
 /* How a verb uses a slot. A list entry with access NONE is null and must not be used. A null
- * entry with access ACCUMULATE means "do not record" (evaluation). */
+ * entry with access ACCUMULATE means "do not record" and is legal in every call: a host that
+ * evaluates passes it, since no flag implies it. */
 enum {
   OCTAVO_ACCESS_NONE = 0,
   OCTAVO_ACCESS_READ = 1,
@@ -64,7 +69,8 @@ enum {
                                   NONFINITE, which every verb that casts sets */
 };
 
-/* How contributions to an ACCUMULATE slot are combined. 0 is the identity of both operations. */
+/* How contributions to an ACCUMULATE slot are combined. 0 is the identity of both operations. The
+ * last bits of a SUM depend on the order of concurrent calls; training uses none. */
 enum { OCTAVO_COMBINE_NONE = 0, OCTAVO_COMBINE_MAX = 1, OCTAVO_COMBINE_SUM = 2 };
 
 /* How a slot may be distributed over ranks. */
@@ -76,14 +82,20 @@ enum {
 };
 
 enum {
-  OCTAVO_SLOT_CHECKPOINT = 1, /* saved and restored bit for bit */
+  OCTAVO_SLOT_CHECKPOINT = 1, /* saved and restored without a change, into a session with the same
+                                 objects in the same seals. A rank that adds an object which others
+                                 have copies its columns of these pools from one of them */
   OCTAVO_SLOT_NATIVE = 2,     /* a tensor of the host: not allocated, not counted as slot memory. It
-                                 need not exist but in calls that have an access to it */
+                                 need not exist but in calls that have an access to it, at any address.
+                                 Role WEIGHT or GRADIENT: the parameter's, dense */
   OCTAVO_SLOT_REDUCE = 4,     /* combined, before optimizer_step and end_step, over the ranks that
                                  have the same object, by name, and other rows of its data; of a
-                                 pool each column over the ranks that have the object of its label */
-  OCTAVO_SLOT_PACKED = 8      /* codes in the order of the kernels' `pack`, which only they know;
-                                 octavo_run_codes reads them. Not with CHECKPOINT or NATIVE */
+                                 pool each column over the ranks that have the object of its label;
+                                 a slot of the session without labels over all ranks. NaN stays NaN.
+                                 It has nothing to do with OCTAVO_VERB_REDUCE, of gradients */
+  OCTAVO_SLOT_PACKED = 8      /* codes in the order of the kernels' `pack`, which only they know, in
+                                 rows that are rounded up already; octavo_run_codes reads them. Not
+                                 with CHECKPOINT or NATIVE */
 };
 
 /* A tensor that the host allocates: rows * cols elements, row-major unless PACKED, without padding.
@@ -99,7 +111,8 @@ typedef struct octavo_slot {
   uint32_t flags;       /* OCTAVO_SLOT_... */
   uint32_t combine;     /* OCTAVO_COMBINE_... */
   uint32_t shard;       /* OCTAVO_SHARD_... */
-  uint32_t scale_slot;  /* id of the slot with the scale_inv of this one, or OCTAVO_NONE */
+  uint32_t scale_slot;  /* id of the slot with the scale_inv of this one, also of a later one of
+                           the seal, or OCTAVO_NONE */
   uint32_t granularity; /* of scale_slot */
   int64_t rows;
   int64_t cols;
@@ -110,8 +123,8 @@ typedef struct octavo_slot {
 } octavo_slot;
 
 /* One entry of an object's slot list. For a pooled slot, the entry of a parameter or linear is the
- * column range [first, first + count); the entry of the session is the whole pool, as (0, 0).
- * Frozen. */
+ * column range [first, first + count); the entry of the session is the whole pool, as (0, 0), as is
+ * the entry of a slot without labels. Frozen. */
 typedef struct octavo_slot_use {
   uint32_t owner_kind; /* the object whose list this entry belongs to */
   uint32_t owner;

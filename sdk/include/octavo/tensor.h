@@ -40,9 +40,10 @@ typedef struct octavo_device {
   int32_t index;
 } octavo_device;
 
-/* A view of a row-major matrix, 40 bytes. The memory belongs to the caller and is borrowed for the
- * duration of the call. rows may be 0, with `data` null (an expert without tokens); every hot
- * function accepts that. Frozen. */
+/* A view of a row-major matrix, 40 bytes. It has (rows - 1) * stride + cols elements; what is
+ * between two rows is neither read nor written. The memory belongs to the caller and is borrowed
+ * for the duration of the call. rows may be 0, with `data` null (an expert without tokens) and all
+ * else as it must be; every hot function accepts that. Frozen. */
 typedef struct octavo_tensor {
   void *data;
   int64_t rows;

@@ -33,8 +33,8 @@ enum {
   OCTAVO_HYPER_COUNT = 8
 };
 
-/* Which optimizer it is. A host whose program sets another algorithm, or for a hyperparameter
- * that has no name here, refuses the program, and does not step. Texts are static. */
+/* Which optimizer it is. A host refuses a program that means another algorithm, or sets a
+ * hyperparameter that has no name here. Texts are static. */
 typedef struct octavo_optimizer_desc {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_OPTIMIZER_DESC */
