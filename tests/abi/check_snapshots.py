@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 # A larger plugin than one in C has the C++ headers or the standard library of Rust in it.
-MAX_BYTES = {"cpp": 100 * 1024, "rust": 400 * 1024}
+MAX_BYTES = {"cpp": 200 * 1024, "rust": 400 * 1024, "kernels": 40 * 1024}
 MAX_C = 20 * 1024
 
 

@@ -24,14 +24,14 @@ CASES = {
     "fields_swapped": ("backend.h", "  uint32_t weight; /* parameter id */\n  uint32_t flags;  /* 0 */\n",
                        "  uint32_t flags;  /* 0 */\n  uint32_t weight; /* parameter id */\n",
                        {TABLES, ABIDIFF}, "octavo_linear_desc"),
-    "type_changed": ("optimizer.h", "  uint64_t sum_count;", "  int64_t sum_count;",
-                     {TABLES, ABIDIFF}, "octavo_prepare_call"),
+    "type_changed": ("shard.h", "  uint64_t cast_workspace;", "  int64_t cast_workspace;",
+                     {TABLES, ABIDIFF}, "octavo_shard_plan"),
     "type_narrowed": ("kernels.h", "  uint64_t n;\n  uint64_t length; /* >= 1 */",
                       "  uint64_t n;\n  uint32_t length; /* >= 1 */\n  uint32_t more;",
                       {TABLES, ABIDIFF}, "octavo_delayed_scale_update"),
-    "function_removed": ("fused.h", "  octavo_status (*apply)(const octavo_session *s,\n"
-                         "                         const octavo_prologue_call *call) "
-                         "OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;\n", "",
+    "function_removed": ("fused.h", "  octavo_status (*linear_forward)(const octavo_session *s, "
+                         "const octavo_fused_forward_call *c)\n"
+                         "      OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;\n", "",
                          {TABLES, ABIDIFF}, "octavo_fused"),
     "parameter_changed": ("host.h", "void (*verdict)(void *ctx, const octavo_verdict *v);",
                           "void (*verdict)(void *ctx, const octavo_diagnostic *v);",
@@ -53,9 +53,8 @@ CASES = {
         "octavo_store_clear(octavo_store *s, uint64_t role);", {TABLES, ABIDIFF},
         "octavo_store_clear"),
     # What the rules allow: the tables are silent, and abidiff still wants an entry.
-    "field_appended": ("gradients.h", "  void *send;\n  void *state;\n",
-                       "  void *send;\n  void *state;\n  uint64_t more;\n", {ABIDIFF},
-                       "octavo_gradient_call"),
+    "field_appended": ("shard.h", "} octavo_gathered_call;", "  uint64_t more;\n} octavo_gathered_call;",
+                       {ABIDIFF}, "octavo_gathered_call"),
     "value_added": ("slots.h", "OCTAVO_ROLE_OTHER = 13,", "OCTAVO_ROLE_OTHER = 13,\n"
                     "  OCTAVO_ROLE_MORE = 18,", set(), None),
     "struct_added": ("rules.h", "#endif", "typedef struct octavo_more {\n  uint64_t more;\n} "

@@ -36,9 +36,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 INCLUDE = ROOT / "sdk" / "include"
 COMMON = ["-Os", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-missing-field-initializers",
-          "-ffile-prefix-map=" + str(ROOT) + "=."]
+          "-ffile-prefix-map=" + str(ROOT) + "=.", '-DOCTAVO_PLUGIN_VERSION="1.0.0"']
 C = ["-std=gnu11", *COMMON]
-CPP = ["-std=c++17", *COMMON, '-DOCTAVO_PLUGIN_ID="current"', '-DOCTAVO_PLUGIN_VERSION="1.0.0"']
+CPP = ["-std=c++17", *COMMON]
 LINK = ["-s", "-Wl,--build-id=sha1", "-Wl,-z,noseparate-code", "-Wl,--hash-style=gnu"]
 PLUGIN = ["-shared", "-fPIC", f"-Wl,--version-script={ROOT}/sdk/cmake/plugin_exports.map"]
 # output -> compiler, source, options
@@ -47,6 +47,10 @@ BINARIES = {
     "gcc/stateful.so": ("gcc", "tests/abi/golden/stateful.c", PLUGIN),
     "clang/minimal.so": ("clang", "samples/minimal_plugin/minimal.c", PLUGIN),
     "cpp/current.so": ("g++", "samples/current_plugin/current.cpp", PLUGIN),
+    # Fused forwards, shards, blocks, MX, rows, options of a linear.
+    "cpp/te.so": ("g++", "plugins/te/*.cpp", ["-fno-math-errno", *PLUGIN]),
+    # A provider: a table of kernels for a device of its own.
+    "kernels/npu.so": ("gcc", "samples/kernels_plugin/kernels.c", ["-ffp-contract=off", *PLUGIN, "-lm"]),
     "rust/rustcurrent.so": ("cargo", "samples/rust_plugin", []),
     "host": ("gcc", "tests/abi/golden/host.c", ["-lm", "-ldl"]),
     "program": ("gcc", "tests/abi/golden/program.c", ["-ldl"]),
@@ -56,7 +60,7 @@ CROSS = "aarch64-linux-gnu-"
 CROSS_BINARIES = {output: (CROSS + compiler, source, ["-Wl,-z,norelro", *options])
                   for output, (compiler, source, options) in BINARIES.items() if compiler in ("gcc", "g++")}
 SOURCES = ("sdk/include/octavo", "sdk/rust/octavo-sys", "samples/minimal_plugin", "samples/current_plugin",
-           "samples/rust_plugin", "tests/abi/golden")
+           "samples/rust_plugin", "samples/kernels_plugin", "plugins/te", "tests/abi/golden")
 MANIFEST = """\
 manifest_version = 1
 [plugin]
@@ -69,6 +73,7 @@ minor = 0
 [library]
 {platform} = {{ file = "{name}.so", sha256 = "{sha256}" }}
 """
+DEVICE = "[kernels]\nkind = \"npu\"\ndevice_type = 12\n"
 
 
 def sha256(path):
@@ -100,14 +105,14 @@ def build_golden(target, folder, binaries, platform_name):
             build_rust(target / "include", source, binary)
         else:
             # The C++ headers are compiled into the plugin, and not part of the ABI.
-            run(compiler, *(CPP if compiler.endswith("g++") else C), f"-I{target}/include", f"-I{INCLUDE}", f"-I{ROOT}",
-                source, "-o", str(binary), *LINK, *options)
+            run(compiler, *(CPP if compiler.endswith("g++") else C), f'-DOCTAVO_PLUGIN_ID="{binary.stem}"', f"-I{target}/include", f"-I{INCLUDE}", f"-I{ROOT}",
+                *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(source)), "-o", str(binary), *LINK, *options)
         size, most = binary.stat().st_size, check_snapshots.most_bytes(binary)
         if size > most:
             sys.exit(f"{binary}: expected at most {most} bytes, found {size}")
         if binary.suffix == ".so":
             binary.with_suffix(".octavo-plugin.toml").write_text(MANIFEST.format(
-                name=binary.stem, platform=platform_name, snapshot=target.name, compiler=compiler, major=major, sha256=sha256(binary)))
+                name=binary.stem, platform=platform_name, snapshot=target.name, compiler=compiler, major=major, sha256=sha256(binary)) + (DEVICE if binary.parent.name == "kernels" else ""))
 
 
 def write_built(folder, sources, tools, link):

@@ -83,6 +83,14 @@ foreach(snapshot IN LISTS octavo_snapshots)
   endif()
   set(old_host "${snapshot}/${golden}/host")
   set(old_program "${snapshot}/${golden}/program")
+  # te needs more than the kernels of a golden host, and kernels are for a device: both run by liboctavo only.
+  list(REMOVE_ITEM plugins cpp/te.so kernels/npu.so)
+  set(te "${snapshot}/${golden}/cpp/te.so")
+  foreach(recipe IN ITEMS delayed block mx rowwise)
+    octavo_add_abi_test(${id}.conformance_te_${recipe} ${combine} conformance $<TARGET_FILE:octavo_cli> ${te} fp8.te.recipe=${recipe})
+  endforeach()
+  octavo_add_abi_test(${id}.trains_on_old_kernels ${combine} provider $<TARGET_FILE:octavo_cli>
+                      "${snapshot}/${golden}/kernels/npu.so" ${te} device.kind=npu fp8.te.recipe=current)
   octavo_add_abi_test(${id}.old_host_new_plugin ${combine} direct ${old_host} ${next_plugin} old)
   octavo_add_abi_test(${id}.old_program_new_plugin ${combine} library ${old_program}
                       $<TARGET_FILE:octavo> ${next_plugin} old)

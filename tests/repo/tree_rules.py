@@ -151,7 +151,7 @@ def self_test():
         "docs/fine.md": ("https://example.org/work/x and build/root/x and $HOME/root/x\n", None),
         "sdk/src/fine.c": ("/* Fine. */\nint octavo_x;\n", None),
         "tests/abi/layout_v1.inc": ("/* Table. */\n" * 500, None),
-        "tests/abi/v1_rc3/include/octavo/kernels.h": ("/* Frozen. */\n" * 500, None),
+        "tests/abi/v1_rc4/include/octavo/kernels.h": ("/* Frozen. */\n" * 500, None),
     }
     with tempfile.TemporaryDirectory() as directory:
         for name, (content, _) in planted.items():

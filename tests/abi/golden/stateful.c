@@ -88,6 +88,10 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, 
   if (d->flags != 0 || d->weight >= s->num_parameters ||
       !(s->parameters[d->weight].flags & OCTAVO_PARAMETER_LINEAR_WEIGHT))
     return OCTAVO_INVALID;
+  if (d->option_count > 0) {
+    answer(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_OPTION, (octavo_str)OCTAVO_STR("stateful has no options"));
+    return OCTAVO_OK;
+  }
   if (s->num_linears == CAPACITY) return OCTAVO_NO_RESOURCE;
   s->linears[s->num_linears] = d->weight;
   *id = s->num_linears++;
