@@ -1,0 +1,273 @@
+/* octavo/backend.h: interface "octavo.backend/1", an FP8 training method.
+ *
+ *   list_options -> check_session -> open_session
+ *                                        |
+ *      +------------------------------ OPEN <-----------------------------+
+ *      | add_parameter, add_linear (any order, weight before its linear)  |
+ *      +------------> seal -> SEALED ------- add_*, seal again -----------+
+ *                               |
+ *   one step:  quantize_weight   every parameter whose weight changed, also after loading and after
+ *                                a seal that added a linear of it
+ *              { linear_forward -> linear_backward }*   any order, batch size, thread, repetition
+ *              host: combine REDUCE slots over ranks; step the weights
+ *              end_step          once; the only verb that changes scales and clears accumulators
+ *   close_session (in any state, with no call in flight)
+ *
+ * A session is immutable after seal: the result of a hot verb depends only on its arguments and the
+ * options. Scales change only in end_step, so a recomputed forward is bit-identical to the first.
+ * If a setup verb fails, the session is unchanged. If a step or hot verb fails, the outputs and
+ * accumulators of that call are undefined; everything else is unchanged and the session remains
+ * usable. A host that goes on then sets the accumulators to their initial value. A verb need
+ * not be called if no slot in its list has an access for it, nor quantize_weight of a parameter
+ * without linears, nor one with M = 0, unless it is to overwrite. Verbs of sealed objects are legal
+ * in OPEN, too.
+ *
+ * What a host may do, and a backend must bear:
+ *   - end_step after a step that changed no weight, after evaluation only, or again without a call
+ *     in between: the rules of scales say what an amax of 0 does. Without end_step, accumulators
+ *     keep growing and scales stay.
+ *   - a recomputed forward: it accumulates again, which changes no MAX, and counts twice in SUM
+ *     slots. Those are telemetry.
+ *   - another weight between a forward and its backward: after quantize_weight, backward takes the
+ *     codes that are then in the cache. A host that wants those of the forward keeps or restores
+ *     the cache.
+ *   - `saved` copied or moved to other memory of the device, or away and back.
+ *   - evaluation in between: quantize_weight does not depend on OCTAVO_FORWARD_EVALUATION.
+ *   - diagnose is called from any thread of the plugin, and never calls back into it.
+ * Inputs and outputs of one call do not overlap, except that accumulated and updated memory is read
+ * and written: y is not x, dx is not dy, and dw is no slot. dw, db and gradient slots are updated,
+ * not accumulated in the sense of OCTAVO_ACCESS_ACCUMULATE: calls that write one are ordered.
+ */
+#ifndef OCTAVO_BACKEND_H
+#define OCTAVO_BACKEND_H
+
+#include "octavo/host.h"
+#include "octavo/slots.h"
+
+#define OCTAVO_BACKEND_ID "octavo.backend/1"
+
+typedef struct octavo_kernels octavo_kernels;
+typedef struct octavo_kernels_caps octavo_kernels_caps;
+typedef struct octavo_session octavo_session; /* opaque, defined by each backend */
+
+/* An option of the backend: a key of the configuration table [fp8.<id>]. The caller, such as
+ * liboctavo, checks type, range and choices; a backend may rely on it. */
+typedef struct octavo_option {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_OPTION */
+  octavo_str name;
+  octavo_str help;      /* one sentence, including the unit */
+  octavo_value initial; /* the default; its type is the option's type */
+  octavo_value low;     /* inclusive bounds of INT and REAL; unbounded if the type is 0 */
+  octavo_value high;
+  const octavo_str *choices; /* the valid values of TEXT; null if any text is valid */
+  uint64_t choice_count;
+} octavo_option;
+
+typedef struct octavo_option_sink {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_OPTION_SINK */
+  void *ctx;
+  octavo_status (*option)(void *ctx, const octavo_option *o);
+} octavo_option_sink;
+
+/* An option and its value. Frozen. */
+typedef struct octavo_option_value {
+  octavo_str name;
+  octavo_value value;
+} octavo_option_value;
+
+enum {
+  /* Equal inputs must give equal bits. The kernels guarantee this; a backend that cannot declines
+   * in check_session. */
+  OCTAVO_SESSION_DETERMINISTIC = 1
+};
+
+/* What a session runs on. The pointers are valid as long as the session, except `options`. */
+typedef struct octavo_session_desc {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_SESSION_DESC */
+  octavo_device device;
+  const octavo_host *host;
+  const octavo_kernels *kernels;      /* complete: who opens the session fills in stubs */
+  const octavo_kernels_caps *caps;    /* capabilities of kernels_ctx */
+  void *kernels_ctx;                  /* the first argument of every kernel */
+  const octavo_option_value *options; /* every option, defaults included; valid during the call */
+  uint64_t option_count;
+  uint64_t flags; /* OCTAVO_SESSION_... */
+} octavo_session_desc;
+
+enum {
+  OCTAVO_PARAMETER_LINEAR_WEIGHT = 1, /* the weight [N, K] of a linear, of this or a later seal */
+  OCTAVO_PARAMETER_FROZEN = 2         /* no gradient and no optimizer state */
+};
+
+typedef struct octavo_parameter_desc {
+  uint32_t size;
+  uint32_t kind;   /* OCTAVO_KIND_PARAMETER_DESC */
+  octavo_str name; /* unique in the session; used in checkpoint keys */
+  int64_t rows;    /* N; 1 for a vector */
+  int64_t cols;    /* K */
+  uint32_t dtype;  /* of the host: OCTAVO_F32, OCTAVO_BF16 or OCTAVO_F16 */
+  uint32_t gradient_dtype;
+  uint32_t flags; /* OCTAVO_PARAMETER_... */
+  uint32_t reserved;
+} octavo_parameter_desc;
+
+/* A use of a LINEAR_WEIGHT parameter: y[M, N] = x[M, K] w[N, K]^T + bias[1, N]. Tied weights are
+ * several linears with one parameter. */
+typedef struct octavo_linear_desc {
+  uint32_t size;
+  uint32_t kind;   /* OCTAVO_KIND_LINEAR_DESC */
+  octavo_str name; /* unique among the linears of the session */
+  uint32_t weight; /* parameter id */
+  uint32_t flags;  /* 0 */
+  /* Options that differ from the session's, for this linear alone; null and 0 if none. A backend
+   * that cannot follow one declines the linear with OCTAVO_REASON_OPTION, as where the weight,
+   * which other linears share or a seal has fixed, would need other slots. Valid during the call.
+   */
+  const octavo_option_value *options;
+  uint64_t option_count;
+} octavo_linear_desc;
+
+/* Where linear_backward writes dw. */
+enum {
+  OCTAVO_GRADIENT_NONE = 0,   /* nowhere: the weight is frozen */
+  OCTAVO_GRADIENT_TENSOR = 1, /* octavo_backward_call.dw */
+  OCTAVO_GRADIENT_SLOT = 2    /* the gradient slot; octavo_backward_call.dw must be null */
+};
+enum {
+  OCTAVO_LINEAR_NEEDS_X = 1, /* backward needs x; `saved` does not contain it */
+  /* Outside of training the layer is to run in the host's precision: a host with a linear of its
+   * own calls that, with its gradients. One without calls linear_forward with
+   * OCTAVO_FORWARD_EVALUATION, and the backend computes the same product. */
+  OCTAVO_LINEAR_EVALUATES_IN_HOST = 2
+};
+
+/* What the host must provide for the calls of a linear. Constant after the seal of the linear. */
+typedef struct octavo_linear_plan {
+  uint32_t size;
+  uint32_t kind;       /* OCTAVO_KIND_LINEAR_PLAN */
+  uint32_t flags;      /* OCTAVO_LINEAR_... */
+  uint32_t gradient;   /* OCTAVO_GRADIENT_... */
+  octavo_extent saved; /* size of `saved` for M rows */
+  octavo_extent forward_workspace;
+  octavo_extent backward_workspace;
+  uint64_t weight_workspace; /* bytes for quantize_weight of the linear's weight */
+} octavo_linear_plan;
+
+/* Arguments of quantize_weight, which refreshes the weight cache and is its only writer. */
+typedef struct octavo_weight_call {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_WEIGHT_CALL */
+  uint32_t parameter;
+  uint32_t flags;     /* 0 */
+  void *stream;       /* the device's stream; null on a CPU */
+  void *const *slots; /* the parameter's list */
+  void *workspace;    /* the largest weight_workspace of the parameter's linears */
+} octavo_weight_call;
+
+enum {
+  OCTAVO_FORWARD_EVALUATION = 1 /* the model is not being trained: `saved` is null, and the backend
+                                   may compute in the host's precision. Never set it for a forward
+                                   that is recomputed in backward */
+};
+
+/* Arguments of linear_forward: y = x w^T + bias. x, y and bias are f32, bf16 or f16, each on its
+ * own; they may differ from call to call. Sizes of the plan hold for all of them, and for M up to
+ * 2^40. */
+typedef struct octavo_forward_call {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_FORWARD_CALL */
+  uint32_t linear;
+  uint32_t flags; /* OCTAVO_FORWARD_... */
+  void *stream;
+  const octavo_tensor *x;    /* [M, K], M >= 0 */
+  octavo_tensor *y;          /* [M, N], overwritten; must not overlap x */
+  const octavo_tensor *bias; /* [1, N] or null */
+  void *const *slots;        /* the linear's list */
+  void *saved;               /* plan.saved bytes, all written; null if no backward follows or the
+                                size is 0 */
+  void *workspace;           /* plan.forward_workspace bytes */
+} octavo_forward_call;
+
+enum {
+  OCTAVO_BACKWARD_OVERWRITE =
+      1, /* write dw and db instead of accumulating; with M = 0 they are 0 */
+  OCTAVO_BACKWARD_SKIP_WEIGHT = 2 /* leave out dw, even one that is given or a slot: it follows in a
+                                     separate call, or never. db is computed if it is not null, so
+                                     pass it to one of the two calls */
+};
+
+/* Arguments of linear_backward: dx = dy w, dw += dy^T x, db += column sums of dy. An output that is
+ * null is not computed. dy, x, dx, dw and db are f32, bf16 or f16, each on its own; dw is in the
+ * parameter's gradient_dtype as a rule. */
+typedef struct octavo_backward_call {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_BACKWARD_CALL */
+  uint32_t linear;
+  uint32_t flags; /* OCTAVO_BACKWARD_... */
+  void *stream;
+  const octavo_tensor *dy; /* [M, N] */
+  const octavo_tensor *x;  /* [M, K] with OCTAVO_LINEAR_NEEDS_X, otherwise ignored */
+  octavo_tensor *dx;       /* [M, K], overwritten */
+  octavo_tensor *dw;       /* [N, K], with OCTAVO_GRADIENT_TENSOR only */
+  octavo_tensor *db;       /* [1, N] */
+  void *const *slots;      /* the linear's list */
+  const void *saved;       /* as written by forward; not modified, so backward may be repeated */
+  void *workspace;         /* plan.backward_workspace bytes */
+} octavo_backward_call;
+
+/* Arguments of end_step, which derives the next scales and clears the accumulators. */
+typedef struct octavo_step_call {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_STEP_CALL */
+  void *stream;
+  void *const *slots; /* the session's list */
+} octavo_step_call;
+
+/* Required: every function, but quantize_weight and end_step where no slot has an access for
+ * them. */
+typedef struct octavo_backend {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_BACKEND */
+  /* Emits every option. The result is the same for every call. */
+  octavo_status (*list_options)(const octavo_option_sink *sink)
+      OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
+  /* Emits verdicts on whether open_session would succeed, without side effects. A single DECLINE is
+   * a refusal. The status only indicates whether the check itself could be made. */
+  octavo_status (*check_session)(const octavo_session_desc *desc, const octavo_verdict_sink *sink)
+      OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
+  /* On success, *out is a new session; free it with close_session. */
+  octavo_status (*open_session)(const octavo_session_desc *desc,
+                                octavo_session **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
+  /* Adds a parameter or a linear. Parameters that are no weight of a linear are for
+   * octavo.optimizer/2; without it a host need not add them. Ids count from 0 in the order of
+   * accepted objects. OCTAVO_OK with a DECLINE verdict means that the host keeps the object in its
+   * own precision; the session is then unchanged and no id is assigned. */
+  octavo_status (*add_parameter)(octavo_session *s, const octavo_parameter_desc *desc,
+                                 octavo_verdict *verdict,
+                                 uint32_t *id) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
+  octavo_status (*add_linear)(octavo_session *s, const octavo_linear_desc *desc,
+                              octavo_verdict *verdict,
+                              uint32_t *id) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
+  /* Emits the slots and uses of the objects added since the last seal. What has been emitted never
+   * changes: a later seal adds pools of its own and appends to the session's list. */
+  octavo_status (*seal)(octavo_session *s,
+                        const octavo_slot_sink *sink) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
+  /* Fills in the plan of a sealed linear. */
+  octavo_status (*linear_plan)(const octavo_session *s, uint32_t linear,
+                               octavo_linear_plan *out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
+  octavo_status (*quantize_weight)(const octavo_session *s, const octavo_weight_call *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  octavo_status (*linear_forward)(const octavo_session *s, const octavo_forward_call *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*linear_backward)(const octavo_session *s, const octavo_backward_call *c)
+      OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
+  octavo_status (*end_step)(const octavo_session *s,
+                            const octavo_step_call *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
+  /* Frees the session. No call on it may be in flight. */
+  void (*close_session)(octavo_session *s) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
+} octavo_backend;
+
+#endif

@@ -1,0 +1,50 @@
+/* octavo/prologue.h: the description of a norm or an activation in front of a linear layer.
+ *
+ * Kernels compute it (kernels.h); backends fuse it with the cast of the linear's input (fused.h).
+ */
+#ifndef OCTAVO_PROLOGUE_H
+#define OCTAVO_PROLOGUE_H
+
+#include "octavo/tensor.h"
+
+/* Values of octavo_prologue.op. Variances are biased: the mean of squared distances from the mean.
+ * rstd = 1 / sqrt(variance + eps). */
+enum {
+  OCTAVO_PROLOGUE_LAYER_NORM = 1, /* (x - mean) * rstd * gamma + beta, mean and rstd per row */
+  OCTAVO_PROLOGUE_RMS_NORM = 2,   /* x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + eps) */
+  OCTAVO_PROLOGUE_GELU = 3,       /* x * Phi(x), computed with erf */
+  OCTAVO_PROLOGUE_GELU_TANH = 4,  /* x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) */
+  OCTAVO_PROLOGUE_SWIGLU = 5      /* silu(gate) * up; `in` is [M, 2K]: gate, then up */
+};
+
+/* An operation on the input of a linear layer before it is quantized. Computed in fp32, on plain
+ * tensors. Fields that an op does not have are null. */
+typedef struct octavo_prologue {
+  uint32_t size;
+  uint32_t kind;              /* OCTAVO_KIND_PROLOGUE */
+  uint32_t op;                /* OCTAVO_PROLOGUE_... */
+  float eps;                  /* norms only */
+  const octavo_tensor *in;    /* [M, K]; SWIGLU: [M, 2K] */
+  const octavo_tensor *gamma; /* [1, K], norms only, which need it */
+  const octavo_tensor *beta;  /* [1, K], LAYER_NORM only; may be null */
+  float *mean; /* f32 [M], written by LAYER_NORM for the host's backward pass; may be null */
+  float *rstd; /* f32 [M], written by norms for the same purpose; may be null */
+} octavo_prologue;
+
+typedef struct octavo_quantize octavo_quantize; /* kernels.h */
+
+/* Arguments of prologue, which writes the result to `out`, and of prologue_quantize, which
+ * quantizes the result directly. There, quantize->in has the shape and dtype of the result but null
+ * data; the codes are bit-identical to prologue followed by quantize. */
+typedef struct octavo_prologue_call {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_PROLOGUE_CALL */
+  void *stream;
+  const octavo_prologue *prologue;
+  octavo_tensor *out; /* [M, K], plain; for prologue only */
+  const octavo_quantize
+      *quantize;   /* for prologue_quantize only; its stream and workspace are not used */
+  void *workspace; /* of prologue_quantize: workspace_bytes for this call */
+} octavo_prologue_call;
+
+#endif

@@ -1,0 +1,147 @@
+/* octavo/slots.h: how a backend describes the memory it needs. The host owns all of it.
+ *
+ * Every tensor that outlives a call is a slot. At seal, the backend emits its slots and, for every
+ * object (the session, each parameter, each linear), a list of slot uses. The host allocates the
+ * slots and fills them with `initial`. Every call passes the addresses of one object's slots as
+ * `void *const *slots`, in the order in which the uses of that object were emitted. A backend must
+ * not keep an address after the call.
+ *
+ * Only kernels read or write memory on behalf of a backend: slots, tensors, `saved` and workspaces,
+ * on a CPU, too. A pool is a slot with labels: its columns belong to objects, which (slot name,
+ * label) identify in a session and over ranks, whichever seal emitted the pool.
+ */
+#ifndef OCTAVO_SLOTS_H
+#define OCTAVO_SLOTS_H
+
+#include "octavo/tensor.h"
+
+enum {
+  OCTAVO_ROLE_WEIGHT = 1,
+  OCTAVO_ROLE_MASTER_WEIGHT = 2,
+  OCTAVO_ROLE_GRADIENT = 3,
+  OCTAVO_ROLE_EXP_AVG = 4,
+  OCTAVO_ROLE_EXP_AVG_SQ = 5,
+  OCTAVO_ROLE_SCALE = 6,        /* multiplier before the cast; f32. One that no verb writes is
+                                   static: it has its initial value for good */
+  OCTAVO_ROLE_SCALE_INV = 7,    /* multiplier after the cast; accompanies codes */
+  OCTAVO_ROLE_AMAX = 8,         /* maximum absolute value, accumulated; f32 */
+  OCTAVO_ROLE_AMAX_HISTORY = 9, /* row 0 is live, rows 1 .. L-1 go from oldest to newest; f32 */
+  OCTAVO_ROLE_COUNTER = 10,
+  OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight; recomputable, not saved */
+  OCTAVO_ROLE_NONFINITE = 12, /* 1 if an Inf or NaN was cast in this step; f32 [1, 1]. A host skips
+                                 the step of the weights if it is set on any rank or a gradient of
+                                 its own is not finite; end_step follows all the same */
+  OCTAVO_ROLE_OTHER = 13,
+  /* Telemetry of casts: f32, combined by SUM, cleared by end_step. The SQNR in decibels is
+   * 10 log10(SIGNAL / NOISE). */
+  OCTAVO_ROLE_SATURATED = 14, /* number of elements outside the format's range */
+  OCTAVO_ROLE_UNDERFLOW = 15, /* number of nonzero elements whose code is 0 */
+  OCTAVO_ROLE_SIGNAL = 16,    /* sum of squares of the elements */
+  OCTAVO_ROLE_NOISE = 17      /* sum of squares of (element - decoded code) */
+};
+
+/* The kind of object that owns a slot or a list. */
+enum { OCTAVO_OWNER_SESSION = 1, OCTAVO_OWNER_PARAMETER = 2, OCTAVO_OWNER_LINEAR = 3 };
+
+/* Verbs: the functions of a backend that take slots. Index into octavo_slot.access. Each comment
+ * names the object whose list the verb receives. */
+enum {
+  OCTAVO_VERB_QUANTIZE_WEIGHT = 0, /* parameter */
+  OCTAVO_VERB_FORWARD = 1,         /* linear */
+  OCTAVO_VERB_BACKWARD = 2,        /* linear */
+  OCTAVO_VERB_END_STEP = 3,        /* session */
+  OCTAVO_VERB_OPTIMIZER_STEP = 4,  /* parameter; read_parameter and write_parameter also receive
+                                      this list, and access the slots of the role named in the call
+                                      regardless of `access` */
+  OCTAVO_VERB_REDUCE = 5,          /* parameter */
+  OCTAVO_VERB_LIMIT = 32           /* verbs of later interfaces take the numbers below it */
+};
+
+/* How a verb uses a slot. A list entry with access NONE is null and must not be used. A null
+ * entry with access ACCUMULATE means "do not record" and is legal in every call: a host that
+ * evaluates passes it, since no flag implies it. */
+enum {
+  OCTAVO_ACCESS_NONE = 0,
+  OCTAVO_ACCESS_READ = 1,
+  OCTAVO_ACCESS_WRITE = 2,     /* writes every byte and does not read the old content */
+  OCTAVO_ACCESS_UPDATE = 3,    /* reads and writes; step verbs and the weight gradient only */
+  OCTAVO_ACCESS_ACCUMULATE = 4 /* new = combine(old, contribution); f32; one verb per slot, but for
+                                  NONFINITE, which every verb that casts sets */
+};
+
+/* How contributions to an ACCUMULATE slot are combined. 0 is the identity of both operations. The
+ * bits of a SUM depend on the order of concurrent calls; nothing that training uses is one. */
+enum { OCTAVO_COMBINE_NONE = 0, OCTAVO_COMBINE_MAX = 1, OCTAVO_COMBINE_SUM = 2 };
+
+/* How a slot may be distributed over ranks. */
+enum {
+  OCTAVO_SHARD_REPLICATED = 0,
+  OCTAVO_SHARD_WHOLE = 1 /* may be stored on one rank only, the same one for all WHOLE slots of a
+                             parameter. That rank runs optimizer_step for the parameter; the host
+                             then sends what the step wrote to other slots to the other ranks */
+};
+
+enum {
+  OCTAVO_SLOT_CHECKPOINT = 1, /* saved and restored bit for bit, into a session with the same
+                                 objects in the same seals. A rank that adds an object which others
+                                 have copies its columns of these pools from one of them */
+  OCTAVO_SLOT_NATIVE = 2,     /* a tensor of the host: not allocated, not counted as slot memory. It
+                                 need not exist but in calls that have an access to it, at any address.
+                                 Role WEIGHT or GRADIENT: that of the parameter, dense */
+  OCTAVO_SLOT_REDUCE = 4,     /* combined, before optimizer_step and end_step, over the ranks that
+                                 have the same object, by name, and other rows of its data; of a
+                                 pool each column over the ranks that have the object of its label;
+                                 a slot of the session without labels over all ranks. NaN stays NaN.
+                                 It has nothing to do with OCTAVO_VERB_REDUCE, of gradients */
+  OCTAVO_SLOT_PACKED = 8      /* codes in the order of the kernels' `pack`, which only they know, in
+                                 rows that are rounded up already; octavo_run_codes reads them. Not
+                                 with CHECKPOINT or NATIVE */
+};
+
+/* A tensor that the host allocates: rows * cols elements, row-major unless PACKED, without padding.
+ */
+typedef struct octavo_slot {
+  uint32_t size;
+  uint32_t kind;       /* OCTAVO_KIND_SLOT */
+  uint32_t id;         /* counts from 0 within the session, in order of emission; never reused */
+  uint32_t owner_kind; /* OCTAVO_OWNER_... */
+  uint32_t owner;      /* parameter or linear id; 0 for the session */
+  uint32_t role;       /* OCTAVO_ROLE_...; treat an unknown value as OTHER */
+  uint32_t dtype;
+  uint32_t flags;       /* OCTAVO_SLOT_... */
+  uint32_t combine;     /* OCTAVO_COMBINE_... */
+  uint32_t shard;       /* OCTAVO_SHARD_... */
+  uint32_t scale_slot;  /* id of the slot with the scale_inv of this one, also of a later one of
+                           the seal, or OCTAVO_NONE */
+  uint32_t granularity; /* of scale_slot */
+  int64_t rows;
+  int64_t cols;
+  double initial; /* initial value of every element; 0 for 8-bit and 16-bit dtypes */
+  uint8_t access[OCTAVO_VERB_LIMIT]; /* OCTAVO_ACCESS_... indexed by OCTAVO_VERB_... */
+  octavo_str name;          /* "weight_cache", "x/amax_history"; stable, used in checkpoint keys */
+  const octavo_str *labels; /* of a pooled slot: the object of each column, [cols]; else null */
+} octavo_slot;
+
+/* One entry of an object's slot list. For a pooled slot, the entry of a parameter or linear is the
+ * column range [first, first + count); the entry of the session is the whole pool, as (0, 0), as is
+ * that of a slot without labels.
+ * Frozen. */
+typedef struct octavo_slot_use {
+  uint32_t owner_kind; /* the object whose list this entry belongs to */
+  uint32_t owner;
+  uint32_t slot; /* any slot, also of another owner: tied weights share slots */
+  uint32_t first;
+  uint32_t count;
+  uint32_t reserved;
+} octavo_slot_use;
+
+/* Receives what a seal emits. A status other than OCTAVO_OK aborts the seal, which returns it. */
+typedef struct octavo_slot_sink {
+  uint32_t size;
+  uint32_t kind; /* OCTAVO_KIND_SLOT_SINK */
+  void *ctx;
+  octavo_status (*slot)(void *ctx, const octavo_slot *s);
+  octavo_status (*use)(void *ctx, const octavo_slot_use *u);
+} octavo_slot_sink;
+
+#endif
