@@ -159,6 +159,9 @@ def main():
         approved = {s: (reason, breaks, number) for s, (reason, lines, number) in approved.items()
                     if (breaks := [line for line in lines if line.startswith("breaks:")])}
     faults = judge(changes, approved, arguments.approved)
+    if "_rc" not in arguments.snapshot.name:  # a release: its binaries run for as long as the major
+        faults += [f"{arguments.approved}:{number}: {subject}: a change that breaks {arguments.snapshot.name} cannot be approved"
+                   for subject, (_, lines, number) in approved.items() if any(line.startswith("breaks:") for line in lines)]
     print("\n".join(faults) or f"{arguments.snapshot.name}: {len(changes)} changes, all approved")
     if faults:
         return 1

@@ -121,6 +121,12 @@ def try_entries(name, entry, changes, snapshot, include, table, approved, compil
     code, said = run_guard(snapshot, include, table, approved, compiler)
     if code != 1 or "octavo_nothing has not changed; remove the entry" not in said:
         return [f"{name}: expected the unused entry to be refused, found {code}: {said}"]
+    released = include.parent / "v1"
+    shutil.copytree(snapshot, released, ignore=shutil.ignore_patterns("golden"))
+    approved.write_text(entry)
+    code, said = run_guard(released, include, table, approved, compiler)
+    if code != 1 or "a change that breaks v1 cannot be approved" not in said:
+        return [f"{name}: expected no entry to approve a break of a release, found {code}: {said}"]
     approved.write_text("\n".join(entry.splitlines()[:-1]) + "\n")
     code, said = run_guard(snapshot, include, table, approved, compiler)
     if code != 1 or "approves another change" not in said:
