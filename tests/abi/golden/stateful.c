@@ -89,7 +89,8 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, 
       !(s->parameters[d->weight].flags & OCTAVO_PARAMETER_LINEAR_WEIGHT))
     return OCTAVO_INVALID;
   if (d->option_count > 0) {
-    answer(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_OPTION, (octavo_str)OCTAVO_STR("stateful has no options"));
+    answer(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_OPTION,
+           (octavo_str)OCTAVO_STR("stateful has no options"));
     return OCTAVO_OK;
   }
   if (s->num_linears == CAPACITY) return OCTAVO_NO_RESOURCE;
