@@ -1,7 +1,7 @@
-"""Compares the CPU kernels with kernels.py, bit by bit: compare.py PLUGIN HEADER [CALLS [SEED]].
+"""Compares the CPU kernels with kernels.py, bit by bit: compare.py PLUGIN HEADERS [CALLS [SEED]].
 
-PLUGIN has the kernels as a table, HEADER is octavo/plugin.h. Calls, formats, values and sizes are random. Exits with
-77 where numpy or ml_dtypes are missing.
+PLUGIN has the kernels as a table, HEADERS is the folder of octavo/kernels.h. Calls, formats, values and sizes are
+random. Exits with 77 where numpy or ml_dtypes are missing.
 """
 import collections
 import ctypes as C
@@ -19,9 +19,6 @@ except ImportError as missing:
 import kernels as K
 from kernels import BF16, E4M3, E5M2, E8M0, F16, F32, NP, f32
 
-TABLE = ('probe_device open_device close_device describe ability workspace_bytes quantize dequantize '
-         'compute_amax scale_from_amax delayed_scale_update gemm sum_rows copy '
-         'quantize_stats prologue prologue_quantize pack get_extension').split()
 COMPARED = 0.5  # of all calls at least this share is one that both accept
 
 Device = K.struct('Device', 'u type; i index')
@@ -42,14 +39,17 @@ class Numpy:
 class Kernels:
     """A plugin's table of kernels on the CPU."""
 
-    def __init__(self, path, header):
+    def __init__(self, path, headers):
         self.said = ''
         self.callbacks = DIAGNOSE(self.diagnose), EXTENSION(lambda ctx, name: None)
         self.host = Host(C.sizeof(Host), 4, 1, 0, None,
                          *(C.cast(f, C.c_void_p) for f in self.callbacks))
         self.library = C.CDLL(path)
         plugin = C.c_void_p()
-        symbol = re.search('#define OCTAVO_PLUGIN_SYMBOL "(.+)"', pathlib.Path(header).read_text())[1]
+        text = {name: pathlib.Path(headers, 'octavo', name).read_text() for name in ('plugin.h', 'kernels.h')}
+        symbol = re.search('#define OCTAVO_PLUGIN_SYMBOL "(.+)"', text['plugin.h'])[1]
+        table = re.search(r'struct octavo_kernels \{(.+?)\n\}', text['kernels.h'], re.DOTALL)[1]
+        self.names = re.findall(r'\(\*(\w+)\)\(', table)
         assert self.library[symbol](C.byref(self.host), C.byref(plugin)) == 0, self.said
         interface = C.CFUNCTYPE(C.c_void_p, K.Str)(C.c_void_p.from_address(plugin.value + 48).value)
         name = b'octavo.kernels/1'
@@ -66,7 +66,7 @@ class Kernels:
         self.said = K.Str.from_address(d + 32).bytes().decode()
 
     def function(self, name, *types):
-        address = C.c_void_p.from_address(self.table + 8 + 8 * TABLE.index(name)).value
+        address = C.c_void_p.from_address(self.table + 8 + 8 * self.names.index(name)).value
         return C.CFUNCTYPE(C.c_uint32, *types)(address)
 
     @staticmethod
@@ -243,7 +243,7 @@ def value_case(rng):
         if name == 'quantize_stats':
             o = {k: np.ones(1, f32) for k in ('saturated', 'underflow', 'signal', 'noise')}
             return make(K.Stats, in_=matrix(plain.copy()), codes=t, scale_inv=s, **o), o
-        o = {'out': np.ones(shape[1] if name == 'sum_rows' else 1, f32)}
+        o = {'out': np.ones(shape[1], f32)}
         return make(K.Sum, in_=t, accumulate=accumulate, **more, **o), o
     return f'{name} {"g%d" % g if dtype in K.CODES else "plain"}', (str(NP[dtype]), profile, str(NP[other]),
             f'{shape} accumulate {accumulate}'), name, build
