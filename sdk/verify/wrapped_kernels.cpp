@@ -114,8 +114,62 @@ void WrappedKernels::forward_draft() {
 }
 
 const void *WrappedKernels::get_extension(void *ctx, octavo_str id) {
-  const auto &self = *static_cast<WrappedKernels *>(ctx);
-  return self.drafts_.find(self.real_tables_, id);
+  auto &self = *static_cast<WrappedKernels *>(ctx);
+  const void *known = self.drafts_.find(self.real_tables_, id);
+  return known != nullptr ? known : self.foreign_table(id);
+}
+
+// As run(), of a call of which nothing is known.
+template <size_t at>
+octavo_status WrappedKernels::run_foreign(void *ctx, const void *call) {
+  const HeapPause pause;
+  auto &self = *static_cast<WrappedKernels *>(ctx);
+  const ForeignTable &table = self.foreign_[at / kForeignCalls];
+  self.is_foreign_[self.verb_.load()] = true;
+  const Turn turn(self.turns_.load());
+  const Opened opened(self.fence_.load());
+  const octavo_status status = table.real_calls[at % kForeignCalls](self.real_.kernels_ctx, call);
+  const int error = wait_for(self.real_.device);
+  if (error == 0) return status;
+  self.report(text("the device failed in a kernel: cuCtxSynchronize answered error ", error));
+  return OCTAVO_DEVICE;
+}
+
+template <size_t... at>
+const WrappedKernels::ForeignCall *WrappedKernels::foreign_calls(std::index_sequence<at...>) {
+  static constexpr ForeignCall kCalls[] = {run_foreign<at>...};
+  return kCalls;
+}
+
+// Null where the device has none of this id, or more and larger ones than the suite has room for.
+const void *WrappedKernels::foreign_table(octavo_str id) {
+  const void *real = real_.kernels->get_extension(real_.kernels_ctx, id);
+  constexpr uint32_t kHead = 2 * sizeof(uint32_t);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (uint32_t i = 0; real != nullptr && i < kForeignTables; ++i) {
+    ForeignTable &table = foreign_[i];
+    if (table.real == real) return &table.size;
+    if (table.real != nullptr) continue;
+    std::memcpy(&table.size, real, kHead);
+    if (table.size < kHead || table.size > kHead + sizeof table.calls) return nullptr;
+    std::memcpy(table.real_calls, static_cast<const uint8_t *>(real) + kHead, table.size - kHead);
+    const ForeignCall *ours =
+        foreign_calls(std::make_index_sequence<kForeignTables * kForeignCalls>());
+    for (uint32_t call = 0; call < kForeignCalls; ++call)
+      if (table.real_calls[call] != nullptr) table.calls[call] = ours[i * kForeignCalls + call];
+    table.real = real;
+    return &table.size;
+  }
+  return nullptr;
+}
+
+uint64_t WrappedKernels::quantized(uint32_t verb) const {
+  uint64_t known = 0, read = 0;
+  for (const auto &formats : quantized_) known |= formats.load();
+  for (const auto &formats : multiplied_) read |= formats.load();
+  const uint64_t all = quantized_[verb].load();
+  if (!is_foreign_[verb].load()) return all | (multiplied_[verb].load() & ~known);
+  return all | (read != 0 ? read & ~known : dtype_bit(OCTAVO_E2M1));
 }
 
 octavo_session_desc WrappedKernels::desc() const {
@@ -195,6 +249,9 @@ void WrappedKernels::observe(const octavo_quantize &call) {
 void WrappedKernels::observe(const octavo_gemm &call) {
   const octavo_tensor &a = *call.a;
   const octavo_tensor &b = *call.b;
+  for (const octavo_tensor *t : {&a, &b})
+    if (is_fp8(t->dtype) || t->dtype == OCTAVO_E2M1)
+      multiplied_[verb_.load()] |= dtype_bit(t->dtype);
   if (!is_fp8(a.dtype) && !is_fp8(b.dtype)) return;
   const auto off = [&](int64_t size) { return static_cast<uint64_t>(size) % caps_.alignment != 0; };
   if (off(a.rows) || off(a.cols) || off(b.rows) || off(b.cols)) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "arena.h"
 #include "fence.h"
@@ -52,8 +53,10 @@ class WrappedKernels {
   // Whether `dtype` can be read, as a plain tensor or as codes with one scale.
   bool reads(uint32_t dtype) const { return executes(OCTAVO_KIND_DEQUANTIZE, dtype); }
   bool executes(uint32_t call, uint32_t dtype) const;
-  // OR of dtype_bit() of everything that was written by quantize in this verb, and kStochasticBit.
-  uint64_t quantized(uint32_t verb) const { return quantized_[verb].load(); }
+  // OR of dtype_bit() of everything that was cast in this verb, and kStochasticBit. A cast by a
+  // call that the suite does not know shows in the products that read its codes; where the product
+  // is such a call, too, the format may be the coarsest.
+  uint64_t quantized(uint32_t verb) const;
   // The first broken rule since the last call, or "".
   std::string take_violation();
 
@@ -71,6 +74,20 @@ class WrappedKernels {
   }
   template <typename Table, auto... members>
   void forward_draft();
+  // A table of calls of a vendor or of a later minor version: all take ctx and one call.
+  using ForeignCall = octavo_status (*)(void *ctx, const void *call);
+  static constexpr uint32_t kForeignTables = 4, kForeignCalls = 32;
+  struct ForeignTable {
+    const void *real = nullptr;
+    uint32_t size = 0, kind = 0;
+    ForeignCall calls[kForeignCalls] = {};
+    ForeignCall real_calls[kForeignCalls] = {};
+  };
+  template <size_t at>
+  static octavo_status run_foreign(void *ctx, const void *call);
+  template <size_t... at>
+  static const ForeignCall *foreign_calls(std::index_sequence<at...>);
+  const void *foreign_table(octavo_str id);
   static const void *get_extension(void *ctx, octavo_str id);
   static octavo_status describe(void *ctx, octavo_kernels_caps *out);
   static octavo_status ability(void *ctx, octavo_ability *question);
@@ -97,7 +114,9 @@ class WrappedKernels {
   std::atomic<Turns *> turns_{nullptr};
   std::atomic<const Arena *> arena_{nullptr};
   std::atomic<uint32_t> verb_{0};
-  std::atomic<uint64_t> quantized_[6]{};
+  std::atomic<uint64_t> quantized_[6]{}, multiplied_[6]{};  // multiplied: codes that products read
+  std::atomic<bool> is_foreign_[6]{};
+  ForeignTable foreign_[kForeignTables];
   std::mutex mutex_;
   std::string violation_;
 };

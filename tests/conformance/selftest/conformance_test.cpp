@@ -231,6 +231,7 @@ constexpr Case kCases[] = {
     {"optimizer", kNormOverwrites, "added to 3"},
     {"numerics", kBiasAsY, "y of"},
     {"purity.order", kSavedByAddress, "in random order"},
+    {"numerics", kOwnCastsHalve, "y of 'wide'"},
 };
 
 class FaultyBackend : public testing::TestWithParam<Case> {};
@@ -306,6 +307,13 @@ TEST(ConformanceSuite, a_backend_may_decline_kernels_that_need_padding) {
     EXPECT_EQ(result.outcome, name == "alignment" ? Outcome::kSkip : Outcome::kPass)
         << name << ": " << result.detail;
     EXPECT_NE(result.detail.find("declined kernels of alignment 16"), std::string::npos) << name;
+  }
+}
+
+TEST(ConformanceSuite, casts_of_kernels_that_the_suite_does_not_know) {
+  for (const std::string name : {"fence", "heap", "access", "nonfinite", "numerics", "rows"}) {
+    const Result result = run(name, kOwnCasts);
+    EXPECT_NE(result.outcome, Outcome::kFail) << name << ": " << result.detail;
   }
 }
 

@@ -184,7 +184,9 @@ enum Fault : int64_t {
   kNormOverwrites,         // sum_of_squares begins at 0
   kBiasAsY,                // the bias is read in y's dtype
   kSavedByAddress,         // backward reads the saved of the last forward
-  kFaultCount
+  kOwnCastsHalve,          // own kernels cast x, and their scale_inv is half of what it should be
+  kFaultCount,
+  kOwnCasts  // no fault: own kernels cast x
 };
 
 // The fault also stands in the session's options; the table differs for kUnsteadyOptions only.

@@ -10,6 +10,14 @@
 namespace octavo::selftest {
 
 const octavo_kernels *subject_kernels();
+
+// A call that these kernels add, of which the suite knows nothing.
+struct SubjectCasts {
+  uint32_t size;
+  uint32_t kind;
+  octavo_status (*cast)(void *ctx, const octavo_quantize *call);
+};
+#define SUBJECT_CASTS_ID "octavo.selftest.casts/1"
 octavo_kernels_caps subject_caps();
 
 // One element of a tensor as fp32, and with one rounding to its dtype.

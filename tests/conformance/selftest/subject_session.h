@@ -10,6 +10,7 @@
 
 #include "octavo/hpp/kernels_tables.hpp"
 #include "subject.h"
+#include "subject_kernels.h"
 
 namespace octavo::selftest {
 
@@ -58,6 +59,7 @@ inline int64_t round_up(int64_t n, int64_t multiple) {
 struct octavo_session {
   const octavo_kernels *kernels;
   octavo::KernelsTables tables;
+  const octavo::selftest::SubjectCasts *casts;  // of kOwnCasts
   void *ctx;
   int64_t alignment;
   int64_t fault;

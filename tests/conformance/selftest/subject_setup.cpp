@@ -74,6 +74,12 @@ octavo_status open_session(const octavo_session_desc *desc, octavo_session **out
   s->ctx = desc->kernels_ctx;
   s->tables = KernelsTables(s->kernels, s->ctx);
   s->fault = fault_of(desc);
+  s->casts = nullptr;
+  if (s->fault == kOwnCasts || s->fault == kOwnCastsHalve) {
+    s->casts = static_cast<const SubjectCasts *>(
+        s->kernels->get_extension(s->ctx, OCTAVO_STR(SUBJECT_CASTS_ID)));
+    if (s->casts == nullptr) return OCTAVO_UNSUPPORTED;
+  }
   s->alignment = s->fault == kNoPadding || s->fault == kDeclinesPadding
                      ? 1
                      : static_cast<int64_t>(desc->caps->alignment);

@@ -54,6 +54,17 @@ void clear(const octavo_session *s, void *out, uint64_t bytes) {
   copy_bytes(s, out, nullptr, bytes);
 }
 
+void scale_values(const octavo_session *s, void *values, uint64_t n, float factor) {
+  octavo_scale_values v{};
+  v.size = sizeof v;
+  v.kind = OCTAVO_KIND_SCALE_VALUES;
+  v.out = static_cast<float *>(values);
+  v.in = v.out;
+  v.n = n;
+  v.factor = factor;
+  s->tables.get<octavo_msamp_kernels>()->scale_values(s->ctx, &v);
+}
+
 struct Cast {
   const octavo_tensor *in;
   octavo_tensor *out;
@@ -80,7 +91,12 @@ void cast(const octavo_session *s, const Cast &what, bool current = false) {
   q.nonfinite = static_cast<float *>(what.nonfinite);
   q.format_max = what.format_max;
   q.rule = current ? OCTAVO_RULE_QUOTIENT : OCTAVO_RULE_GIVEN;
-  s->kernels->quantize(s->ctx, &q);
+  if (s->casts == nullptr || what.format_max > kE4m3Max) {
+    s->kernels->quantize(s->ctx, &q);
+    return;
+  }
+  s->casts->cast(s->ctx, &q);
+  if (s->fault == kOwnCastsHalve) scale_values(s, what.scale_inv, 1, 0.5F);
 }
 
 // d = a b^T, through `padded` when the shapes of the codes are larger than d.
@@ -110,17 +126,6 @@ void multiply(const octavo_session *s, const octavo_tensor &a, const void *a_inv
   g.accumulate = accumulate ? 1 : 0;
   s->kernels->gemm(s->ctx, &g);
   if (pads) copy_rows(s, d, out);
-}
-
-void scale_values(const octavo_session *s, void *values, uint64_t n, float factor) {
-  octavo_scale_values v{};
-  v.size = sizeof v;
-  v.kind = OCTAVO_KIND_SCALE_VALUES;
-  v.out = static_cast<float *>(values);
-  v.in = v.out;
-  v.n = n;
-  v.factor = factor;
-  s->tables.get<octavo_msamp_kernels>()->scale_values(s->ctx, &v);
 }
 
 octavo_tensor rows_of(const octavo_tensor &t, int64_t first, int64_t rows) {
