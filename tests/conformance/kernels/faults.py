@@ -1,0 +1,90 @@
+"""Faults planted in kernels under `octavo plugin verify`: each must be found, and the table says by which checks.
+
+  faults.py <octavo> <folder of kernels-faulty> <faults.csv> [--sample N | --write]
+
+Without an option every fault meets every check, and the answers must be those of the table. --sample runs N of
+the faults, each with the first check that finds it; --write makes the table anew.
+"""
+import concurrent.futures
+import csv
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+# What a check cannot be sure to see, and why.
+NOT_FOUND = {
+    "threads_share_scratch": "a race of two threads shows where they meet; found in some runs only",
+}
+SOUND = ("", "queue")
+
+
+def faults():
+    names = []
+    for source in ("faults_of_casts.cpp", "faults_of_values.cpp", "faults_of_devices.cpp"):
+        text = (HERE / source).read_text()
+        names += re.findall(r'^\s+\{"(\w+)",', text[text.index("kFaults[]"):], re.M)
+    return [name for name in names if name not in SOUND]
+
+
+def verify(octavo, folder, fault, *options):
+    """The checks that fail, or an exception with what was printed."""
+    environment = {**os.environ, "OCTAVO_PLUGIN_PATH": folder, "OCTAVO_KERNELS_FAULT": fault}
+    done = subprocess.run([octavo, "plugin", "verify", "kernels-faulty", "--json", "--timeout", "60", *options],
+                          capture_output=True, text=True, env=environment, timeout=600)
+    try:
+        found = [check["name"] for check in json.loads(done.stdout)["checks"] if check["outcome"] == "fail"]
+    except ValueError as problem:
+        raise SystemExit(f"{fault}: expected JSON, found\n{done.stdout}{done.stderr}") from problem
+    if (done.returncode == 1) != bool(found):
+        raise SystemExit(f"{fault}: exit code {done.returncode} with {len(found)} failures")
+    return found
+
+
+def rows_of(octavo, folder):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for fault, found in zip(faults(), pool.map(lambda fault: verify(octavo, folder, fault), faults())):
+            yield {"fault": fault, "found": "yes" if found and fault not in NOT_FOUND else "no",
+                   "checks": " ".join(found) if fault not in NOT_FOUND else "", "reason": NOT_FOUND.get(fault, "")}
+
+
+def main(octavo, folder, table, *options):
+    for fault in SOUND:
+        found = verify(octavo, folder, fault)
+        if found:
+            sys.exit(f"sound kernels ({fault or 'no fault'}): expected no failure, found {found}")
+    path = pathlib.Path(table)
+    if "--write" in options:
+        rows = list(rows_of(octavo, folder))
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    known = list(csv.DictReader(path.open()))
+    if [row["fault"] for row in known] != faults():
+        sys.exit(f"{path.name}: expected the faults of the sources, {len(faults())}; make it anew with --write")
+    missed = [row["fault"] for row in known if row["found"] != "yes"]
+    if set(missed) - set(NOT_FOUND) or len(missed) > 2:
+        sys.exit(f"not found: {missed}")
+    if "--sample" in options:
+        count = int(options[options.index("--sample") + 1])
+        sample = [row for row in known if row["found"] == "yes"][::max(1, len(known) // count)][:count]
+        for row in sample:
+            check = row["checks"].split()[0]
+            if verify(octavo, folder, row["fault"], "--only", check) != [check]:
+                sys.exit(f"{row['fault']}: expected {check} to fail")
+        print(f"{len(sample)} of {len(known)} faults found again")
+    elif "--write" not in options:
+        for row, now in zip(known, rows_of(octavo, folder)):
+            if row != now:
+                sys.exit(f"expected {row}, found {now}")
+    print(f"{len(known) - len(missed)} of {len(known)} faults are found")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

@@ -1,0 +1,212 @@
+// A device that queues its work, and faults of memory, of the queue and of what the table states.
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "faulty.h"
+#include "kernels/check/verbs.h"
+#include "kernels/cpu/context.h"
+
+namespace octavo::test {
+namespace {
+
+std::recursive_mutex mutex;
+std::deque<std::function<void()>> queue;
+bool backwards = false;
+const octavo_memory *below = nullptr;
+
+void flush() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  while (!queue.empty()) {
+    const auto work = backwards ? queue.back() : queue.front();
+    backwards ? queue.pop_back() : queue.pop_front();
+    work();
+  }
+}
+
+// A struct and all that it points to, as a device has to keep it.
+struct Kept {
+  std::deque<octavo_tensor> tensors;
+  std::deque<octavo_scale> scales;
+
+  template <typename T>
+  void keep(T *&t) {
+    if (t == nullptr) return;
+    if constexpr (std::is_same_v<std::remove_const_t<T>, octavo_tensor>)
+      t = &tensors.emplace_back(*t);
+    else
+      t = &scales.emplace_back(*t);
+  }
+};
+void keep(Kept &k, octavo_quantize &c) {
+  k.keep(c.in), k.keep(c.out), k.keep(c.out_t), k.keep(c.out_scale_inv), k.keep(c.out_t_scale_inv);
+}
+void keep(Kept &k, octavo_gemm &c) {
+  k.keep(c.a), k.keep(c.b), k.keep(c.d), k.keep(c.bias), k.keep(c.a_scale_inv),
+      k.keep(c.b_scale_inv);
+}
+void keep(Kept &, octavo_copy &) {}
+
+template <typename Call>
+void push(octavo_status (*verb)(void *, const Call *), void *ctx, const Call &c) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  auto own = std::make_shared<std::pair<Kept, Call>>(Kept{}, c);
+  keep(own->first, own->second);
+  queue.push_back([=] { verb(ctx, &own->second); });
+}
+octavo_status queue_quantize(void *ctx, const octavo_quantize *c) {
+  const octavo_status status =
+      check_quantize(context_of(ctx).caller(), c, limits_of(context_of(ctx)));
+  if (status == OCTAVO_OK) push(sound().quantize, ctx, *c);
+  return status;
+}
+octavo_status queue_gemm(void *ctx, const octavo_gemm *c) {
+  const octavo_status status = check_gemm(context_of(ctx).caller(), c, limits_of(context_of(ctx)));
+  if (status == OCTAVO_OK) push(sound().gemm, ctx, *c);
+  return status;
+}
+octavo_status queue_copy(void *ctx, const octavo_copy *c) {
+  push(sound().copy, ctx, *c);
+  return OCTAVO_OK;
+}
+// Every other call waits for what is queued.
+template <auto kVerb, typename Call>
+octavo_status behind(void *ctx, const Call *c) {
+  flush();
+  return (sound().*kVerb)(ctx, c);
+}
+template <auto kVerb, typename Call>
+void put_behind(octavo_kernels &kernels) {
+  kernels.*kVerb = behind<kVerb, Call>;
+}
+octavo_status copy_behind(void *ctx, void *to, const void *from, uint64_t bytes) {
+  flush();
+  return below->copy(ctx, to, from, bytes);
+}
+octavo_status wait(void *) {
+  flush();
+  return OCTAVO_OK;
+}
+
+octavo_status copy_at_once(void *ctx, void *to, const void *from, uint64_t bytes) {
+  const octavo_status status = below->copy(ctx, to, from, bytes);
+  flush();
+  return status;
+}
+octavo_status wait_for_nothing(void *) {
+  return OCTAVO_OK;
+}
+// The struct is the caller's, and its own again when the call returns.
+octavo_status quantize_from_callers_struct(void *ctx, const octavo_quantize *c) {
+  const octavo_status status =
+      check_quantize(context_of(ctx).caller(), c, limits_of(context_of(ctx)));
+  if (status == OCTAVO_OK) queue.push_back([=] { sound().quantize(ctx, c); });
+  return status;
+}
+octavo_status allocate_unaligned(void *, uint64_t bytes, void **out) {
+  *out = bytes == 0 ? nullptr
+                    : static_cast<uint8_t *>(std::aligned_alloc(64, (bytes + 191) / 64 * 64)) + 64;
+  return OCTAVO_OK;
+}
+void keep_memory(void *, void *) {}
+octavo_status copy_one_less(void *, void *to, const void *from, uint64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes > 100000 ? bytes - 1 : bytes);
+  return OCTAVO_OK;
+}
+
+octavo_status accept_all(void *, octavo_ability *q) {
+  q->decision = OCTAVO_ACCEPT;
+  return OCTAVO_OK;
+}
+octavo_status decline_float8_e5m2(void *ctx, octavo_ability *q) {
+  const octavo_status status = sound().ability(ctx, q);
+  if (q->call == OCTAVO_KIND_DEQUANTIZE && q->dtype == OCTAVO_E5M2) q->decision = OCTAVO_DECLINE;
+  return status;
+}
+octavo_status no_dequantize(void *, const octavo_dequantize *) {
+  return OCTAVO_UNSUPPORTED;
+}
+octavo_status more_than_affine(void *ctx, const void *call, uint64_t *bytes) {
+  const octavo_status status = sound().workspace_bytes(ctx, call, bytes);
+  octavo_gemm c;
+  OCTAVO_TAKE(c, static_cast<const octavo_gemm *>(call));
+  if (status == OCTAVO_OK && c.kind == OCTAVO_KIND_GEMM)
+    *bytes += static_cast<uint64_t>(c.a->rows * c.a->rows);
+  return status;
+}
+octavo_status refuse_as_invalid(void *ctx, const octavo_quantize *c) {
+  if (c->rule == OCTAVO_RULE_RECIPROCAL) return OCTAVO_INTERNAL;
+  return sound().quantize(ctx, c);
+}
+octavo_status probe_any_index(octavo_device, const octavo_verdict_sink *sink) {
+  octavo_verdict v = {};
+  v.size = sizeof v;
+  v.kind = OCTAVO_KIND_VERDICT;
+  v.decision = OCTAVO_ACCEPT_EMULATED;
+  v.text = OCTAVO_STR("every index");
+  sink->verdict(sink->ctx, &v);
+  return OCTAVO_OK;
+}
+
+}  // namespace
+
+void queue_work(octavo_kernels &kernels, octavo_memory &memory) {
+  static const octavo_memory real = memory;
+  below = &real;
+  using K = octavo_kernels;
+  kernels.quantize = queue_quantize;
+  kernels.gemm = queue_gemm;
+  kernels.copy = queue_copy;
+  put_behind<&K::dequantize, octavo_dequantize>(kernels);
+  put_behind<&K::compute_amax, octavo_compute_amax>(kernels);
+  put_behind<&K::scale_from_amax, octavo_scale_from_amax>(kernels);
+  put_behind<&K::delayed_scale_update, octavo_delayed_scale_update>(kernels);
+  put_behind<&K::sum_rows, octavo_sum>(kernels);
+  put_behind<&K::sum_of_squares, octavo_sum>(kernels);
+  put_behind<&K::quantize_stats, octavo_quantize_stats>(kernels);
+  put_behind<&K::prologue, octavo_prologue_call>(kernels);
+  put_behind<&K::prologue_quantize, octavo_prologue_call>(kernels);
+  put_behind<&K::pack, octavo_pack>(kernels);
+  memory.copy = copy_behind;
+  memory.synchronize = wait;
+}
+
+std::span<const Fault> faults_of_devices() {
+  static constexpr Fault kFaults[] = {
+      {"queue", queue_work},  // no fault
+      {"queue_not_waited_for_by_copy",
+       [](octavo_kernels &k, octavo_memory &m) { queue_work(k, m), m.copy = copy_at_once; }},
+      {"queue_not_waited_for_by_synchronize",
+       [](octavo_kernels &k, octavo_memory &m) {
+         queue_work(k, m), m.synchronize = wait_for_nothing;
+       }},
+      {"queue_backwards",
+       [](octavo_kernels &k, octavo_memory &m) { queue_work(k, m), backwards = true; }},
+      {"queue_keeps_structs",
+       [](octavo_kernels &k, octavo_memory &m) {
+         queue_work(k, m), k.quantize = quantize_from_callers_struct;
+       }},
+      {"memory_not_aligned",
+       [](octavo_kernels &, octavo_memory &m) {
+         m.allocate = allocate_unaligned, m.release = keep_memory;
+       }},
+      {"memory_copy_one_less", [](octavo_kernels &, octavo_memory &m) { m.copy = copy_one_less; }},
+      {"ability_accepts_all", [](octavo_kernels &k, octavo_memory &) { k.ability = accept_all; }},
+      {"ability_declines_what_runs",
+       [](octavo_kernels &k, octavo_memory &) { k.ability = decline_float8_e5m2; }},
+      {"ability_accepts_what_is_refused",
+       [](octavo_kernels &k, octavo_memory &) { k.dequantize = no_dequantize; }},
+      {"workspace_not_affine",
+       [](octavo_kernels &k, octavo_memory &) { k.workspace_bytes = more_than_affine; }},
+      {"refuses_with_internal",
+       [](octavo_kernels &k, octavo_memory &) { k.quantize = refuse_as_invalid; }},
+      {"probe_accepts_any_index",
+       [](octavo_kernels &k, octavo_memory &) { k.probe_device = probe_any_index; }},
+  };
+  return kFaults;
+}
+
+}  // namespace octavo::test
