@@ -1,6 +1,6 @@
 // The options of the te backend, by the names, defaults and ranges of Transformer Engine's recipes
-// (transformer_engine/common/recipe), of Accelerate's TERecipeKwargs, and of torchao's rowwise;
-// gradient_rounding and rounding_seed are Octavo's own.
+// (transformer_engine/common/recipe), of Accelerate's TERecipeKwargs, and of torchao's rowwise.
+// Octavo's own are gradient_rounding, rounding_seed and a history of 16 steps, not 1024.
 // What Transformer Engine keeps in environment variables (powers of two, fp32 scales) is an option,
 // too.
 #pragma once
@@ -34,7 +34,7 @@ struct Options {
   Format fp8_format = Format::kDefault;
   int64_t margin = 0;
   int64_t interval = 1;
-  int64_t amax_history_len = 1024;
+  int64_t amax_history_len = 16;
   Algorithm amax_compute_algo = Algorithm::kMax;
   AmaxOverflow amax_overflow = AmaxOverflow::kTe;
   std::string scaling_factor_compute_algo;

@@ -25,8 +25,8 @@ const plugin::OptionRule<O> kRules[] = {
      set_key("fp8.te.recipe", "\"mx\"", ", or use_mxfp8_block_scaling = false"),
      {"recipe", "use_mxfp8_block_scaling"}},
     {[](const O &o) {
-       return o.use_mxfp8_block_scaling &&
-              (o.amax_history_len != 1024 || o.amax_compute_algo != Algorithm::kMax);
+       return o.use_mxfp8_block_scaling && (o.amax_history_len != O{}.amax_history_len ||
+                                            o.amax_compute_algo != Algorithm::kMax);
      },
      "MXFP8 block scaling has no amax history, so options about one contradict it",
      "remove fp8.te.amax_history_len and amax_compute_algo",

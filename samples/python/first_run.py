@@ -21,7 +21,7 @@ def main():
                         vocab_size=256, bos_token_id=0, eos_token_id=0)  # a token is a byte
     model = GPT2LMHeadModel(config).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    model, optimizer = octavo.prepare(model, optimizer, recipe="te.delayed", skip=["*head*"])
+    model, optimizer = octavo.prepare(model, optimizer, recipe="te.delayed")
     # [/prepare]
     # [train]
     for step in range(given.steps):

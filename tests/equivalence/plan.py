@@ -69,8 +69,8 @@ class Plan:
 
     def arguments(self, recipe, seed):
         """Of train_gpt: everything that the numbers of one run depend on."""
-        arguments = [] if recipe.head != "host" else [
-            "--config", str(pathlib.Path(__file__).resolve().parent / "head_in_host.toml")]
+        arguments = [] if recipe.head not in ("host", "fp8") else [
+            "--config", str(pathlib.Path(__file__).resolve().parent / f"head_in_{recipe.head}.toml")]
         for name, value in self.train.items():
             arguments += [f"--{name}", str(value)]
         arguments += ["--text", self.text["path"], "--seed", str(seed), "--run", recipe.run]

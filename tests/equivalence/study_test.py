@@ -2,7 +2,9 @@
 
 Runs here are records of the test's choice. study_run_test.py trains.
 """
+import pathlib
 import sys
+import tomllib
 import unittest
 
 sys.dont_write_bytecode = True
@@ -31,8 +33,12 @@ class Plan(Folder):
 
     def test_arguments(self):
         head, host = (self.plan.arguments(r, 7) for r in self.plan.recipes)
-        self.assertNotIn("--config", head)
-        self.assertIn("--config", host)
+        base = self.plan.arguments(self.plan.base, 7)
+        self.assertNotIn("--config", base)
+        for arguments, skip in ((head, []), (host, ["head"])):
+            config = tomllib.loads(pathlib.Path(arguments[arguments.index("--config") + 1]).read_text())
+            self.assertEqual(config["layers"]["skip"], skip)
+            self.assertEqual(config["fp8"]["te"]["amax_history_len"], 1024)
         self.assertEqual(head[-4:], ["--seed", "7", "--run", "te:recipe=current"])
         self.assertEqual(self.plan.arguments(self.plan.control, 7)[-1], "--nudge")
 

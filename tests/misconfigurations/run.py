@@ -20,7 +20,8 @@ import remedies
 import schema
 from case import Case, Place
 
-RULES = """
+EVERY = "layers.skip = []\n"
+RULES = EVERY + """
 # [rules]
 [fp8]
 backend = "te"
@@ -38,15 +39,16 @@ fp8.te.recipe = "block"
 
 # What a run says about its layers: configuration -> [(placed, reason)] of body.fc and lm_head.
 RUNS = {
-    "": [("fp8", "none"), ("fp8", "none")],
+    "": [("fp8", "none"), ("host", "policy")],
+    EVERY: [("fp8", "none"), ("fp8", "none")],
     'layers.skip = ["*head*"]\n': [("fp8", "none"), ("host", "policy")],
-    'layers.min_gain = "torchao"\n': [("fp8", "none"), ("host", "too-small")],
+    EVERY + 'layers.min_gain = "torchao"\n': [("fp8", "none"), ("host", "too-small")],
     'mixed_precision = "bf16"\n': [("host", "policy"), ("host", "policy")],
     'fp8.require.native = true\nfp8.fallback = ["bf16"]\n': [("host", "policy"), ("host", "policy")],
-    'fp8.backend = "msamp"\nfp8.require.deterministic = true\n': [("fp8", "none"), ("fp8", "none")],
+    EVERY + 'fp8.backend = "msamp"\nfp8.require.deterministic = true\n': [("fp8", "none"), ("fp8", "none")],
     RULES: [("fp8", "none"), ("host", "policy")],
-    '[[layers.rule]]\nmatch = "*head*"\nfp8.te.telemetry = true\n': [("fp8", "none"), ("host", "option")],
-    '[fp8.te]\nmargin = 1\n[[layers.rule]]\nmatch = "*head*"\nfp8.te.recipe = "block"\n': [
+    EVERY + '[[layers.rule]]\nmatch = "*head*"\nfp8.te.telemetry = true\n': [("fp8", "none"), ("host", "option")],
+    EVERY + '[fp8.te]\nmargin = 1\n[[layers.rule]]\nmatch = "*head*"\nfp8.te.recipe = "block"\n': [
         ("fp8", "none"), ("host", "option")],
 }
 

@@ -21,6 +21,7 @@ import tempfile
 
 EXPECTED = pathlib.Path(__file__).with_name("portable_bits.json")
 TEXT = pathlib.Path(__file__).parents[2] / "LICENSE"
+CONFIG = pathlib.Path(__file__).parents[1] / "equivalence/head_in_fp8.toml"
 RUNS = [*(f"te:recipe={r}" for r in ("delayed", "current", "block", "mx")),
         *(f"msamp:opt_level={level}" for level in ("O1", "O2", "O3"))]
 SIZE = ("--layers 1 --width 32 --heads 2 --context 32 --batch 4 --steps 20 --threads 1 --sample-bytes 0 "
@@ -47,7 +48,7 @@ def trained(program, emulator, level):
         environment |= {"HOME": folder, "OMP_NUM_THREADS": "1"}
         if level:
             environment["OCTAVO_FORCE_KERNELS"] = level
-        done = subprocess.run([*emulator, program, *SIZE, "--text", str(TEXT), "--out", str(out), "--save",
+        done = subprocess.run([*emulator, program, str(CONFIG), *SIZE, "--text", str(TEXT), "--out", str(out), "--save",
                                str(out / "save"), "--run", *RUNS], env=environment, capture_output=True,
                               text=True, timeout=500, check=False)
         if level and done.returncode != 0 and "kernels" in done.stderr and level in done.stderr:

@@ -12,6 +12,8 @@ namespace gpt {
 
 inline Options tiny() {
   Options options;
+  options.config = gpt_test::test_directory() + "/every_layer.toml";
+  gpt_test::write_text(options.config, "layers.skip = []\n");
   options.text = {gpt_test::test_directory() + "/text"};
   options.size = {1, 2, 32, 16};
   options.batch = 4;
@@ -26,7 +28,7 @@ inline Options tiny() {
 inline std::string mixed_recipes() {
   const std::string path = gpt_test::test_directory() + "/mixed.toml";
   gpt_test::write_text(path,
-                       "[fp8]\nbackend = \"te\"\nte.amax_history_len = 4\n"
+                       "layers.skip = []\n[fp8]\nbackend = \"te\"\nte.amax_history_len = 4\n"
                        "[[layers.rule]]\nmatch = \"*head*\"\nplace = \"host\"\n"
                        "[[layers.rule]]\nmatch = \"*.fc?\"\nfp8.te.recipe = \"block\"\n"
                        "[[layers.rule]]\nmatch = \"*.qkv\"\nfp8.te.amax_history_len = 3\n");

@@ -27,8 +27,14 @@ def path_of(path):
     return _abi.Str(data, len(data))
 
 
-def _value(value):
+# The keys of options of a backend, which are never lists.
+_OPTION = re.compile(r"(layers\.rule\.\d+\.)?fp8\.(?!require\.).+\.")
+
+
+def _value(key, value):
     out = _abi.Value()
+    if isinstance(value, (list, tuple)) and not _OPTION.match(key):
+        value = _toml(value, f"overrides: {key}")
     if isinstance(value, bool):
         out.type, out.integer = _abi.VALUE_BOOL, int(value)
     elif isinstance(value, int):
@@ -38,8 +44,7 @@ def _value(value):
     elif isinstance(value, str):
         out.type, out.text = _abi.VALUE_TEXT, _abi.Str.of(value)
     else:
-        raise InvalidError(f"an override: expected a bool, int, float or str, found "
-                           f"{type(value).__name__} {value!r}; lists are for config={{...}}, and skip= takes patterns")
+        raise InvalidError(f"overrides: {key}: expected a bool, int, float or str, found {type(value).__name__} {value!r}")
     return out
 
 
@@ -55,7 +60,7 @@ def _toml(value, where):
         return f"[{', '.join(_toml(v, where) for v in value)}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_toml(str(k), where)} = {_toml(v, where)}' for k, v in value.items())}}}"
-    raise InvalidError(f"config: {where}: expected a bool, int, float, str, list or dict, found "
+    raise InvalidError(f"{where}: expected a bool, int, float, str, list or dict, found "
                        f"{type(value).__name__} {value!r}")
 
 
@@ -68,7 +73,8 @@ def _lines_of(table, above=()):
         if isinstance(value, dict):
             yield from _lines_of(value, path)
         else:
-            yield f"{'.'.join(_toml(part, name) for part in path)} = {_toml(value, '.'.join(path))}"
+            where = "config: " + ".".join(path)
+            yield f"{'.'.join(_toml(part, where) for part in path)} = {_toml(value, where)}"
 
 
 def _overrides_of(recipe):
@@ -120,6 +126,9 @@ class Config:
         else:
             raise InvalidError(f"config: expected the path of an octavo.toml, a dict, an octavo.Config or None, found "
                                f"{type(config).__name__}")
+        if overrides is not None and not isinstance(overrides, Mapping):
+            raise InvalidError('overrides: expected a dict of dotted keys, such as {"fp8.te.margin": 1}, found '
+                               f"{type(overrides).__name__} {overrides!r:.200}")
         added = {**({} if recipe is None else _overrides_of(recipe)), **(overrides or {})}
         return dataclasses.replace(base, overrides=base.overrides + tuple(added.items()))
 
@@ -132,7 +141,7 @@ class Config:
 
     def desc(self, host_address, device):
         """Returns (octavo_open_desc, the objects it refers to). Keep the latter during the call."""
-        pairs = [_abi.OptionValue(_abi.Str.of(k), _value(v)) for k, v in self.overrides]
+        pairs = [_abi.OptionValue(_abi.Str.of(k), _value(k, v)) for k, v in self.overrides]
         overrides = (_abi.OptionValue * len(pairs))(*pairs)
         folders = [path_of(d) for d in plugin_directories()]
         directories = (_abi.Str * len(folders))(*folders)

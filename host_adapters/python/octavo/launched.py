@@ -47,14 +47,15 @@ def _te(settings):
     mx = _boolean(PREFIX + "USE_MXFP8_BLOCK_SCALING", settings.get("USE_MXFP8_BLOCK_SCALING", "false"))
     if mx:  # the recipe has no history
         return {"fp8.te.recipe": "mx", **{k: v for k, v in found.items() if k.split(".")[-1] not in _HISTORY}}
-    return {"fp8.te.recipe": "delayed", **found}
+    return {"fp8.te.recipe": "delayed", "fp8.te.amax_history_len": 1024, **found}
 
 
 def overrides(environment):
     """The overrides of ACCELERATE_FP8_* in a mapping of names to texts.
 
     Without ACCELERATE_FP8_BACKEND the backend is te, as in `octavo init --from`. Of the launcher's settings
-    those of the chosen backend count: it always exports the defaults of all. Raises InvalidError and
+    those of the chosen backend count: it always exports the defaults of all. Where Octavo's default differs
+    from Accelerate's, it is Accelerate's: a history of 1024, and the head in FP8. Raises InvalidError and
     UnsupportedError by the name of the variable.
     """
     settings = {name.removeprefix(PREFIX): text for name, text in environment.items() if name.startswith(PREFIX)}
@@ -62,11 +63,12 @@ def overrides(environment):
     if backend not in _BACKENDS:
         raise InvalidError(f"{PREFIX}BACKEND: expected te, msamp or ao, found {backend!r}; correct --fp8_backend")
     found = {"fp8.backend": _BACKENDS[backend]}
+    if backend == "ao":  # Accelerate leaves the head out as well
+        return {**found, "fp8.te.recipe": "current"}
+    found["layers.skip"] = []
     if backend == "te":
         return {**found, **_te(settings)}
-    if backend == "msamp":
-        return {**found, "fp8.msamp.opt_level": settings.get("OPT_LEVEL", "O2").upper()}
-    return {**found, "fp8.te.recipe": "current"}
+    return {**found, "fp8.msamp.opt_level": settings.get("OPT_LEVEL", "O2").upper()}
 
 
 def settings_of(handler):

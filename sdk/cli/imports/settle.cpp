@@ -46,6 +46,20 @@ void settle_torchao(Import &import) {
   import.is_mx = false;
 }
 
+// What the source's library does where it says nothing and Octavo's default differs. With AO,
+// Accelerate leaves the head out as well.
+void settle_defaults(Import &import) {
+  if (import.is_torchao) return;
+  const auto set = [&](const char *key, TomlValue value, const char *comment) {
+    if (import.find(key) != nullptr) return;
+    import.set(key, std::move(value), {});
+    import.settings.back().comment = comment;
+  };
+  if (import.backend == "te" && !import.is_mx)
+    set("fp8.te.amax_history_len", int64_t{1024}, "Transformer Engine's default.");
+  set("layers.skip", std::vector<std::string>{}, "The source converts the head as well.");
+}
+
 void settle_backend(Import &import, bool is_fp8) {
   if (!is_fp8 && import.backend.empty()) return;
   Found none;
@@ -62,14 +76,14 @@ void settle_backend(Import &import, bool is_fp8) {
   }
   if (import.is_torchao) settle_torchao(import);
   if (import.is_mx) settle_mx(import);
-  if (import.backend == "te" && !import.is_mx) {
+  if (import.backend == "te" && !import.is_mx)
     import.set("fp8.te.recipe", import.is_torchao ? "current" : "delayed", none);
-  }
   if (import.where == kDeepSpeed && import.backend == "msamp" &&
       import.find("fp8.msamp.opt_level") == nullptr) {
     import.set("fp8.msamp.opt_level", "O1", none);
     import.settings.back().comment = "What Accelerate takes for DeepSpeed without opt_level.";
   }
+  settle_defaults(import);
 }
 
 void settle_precision(Import &import) {

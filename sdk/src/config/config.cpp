@@ -118,7 +118,7 @@ class Loader {
         case OCTAVO_VALUE_INT: value = o.value.integer; break;
         case OCTAVO_VALUE_REAL: value = o.value.real; break;
         case OCTAVO_VALUE_BOOL: value = o.value.integer != 0; break;
-        case OCTAVO_VALUE_TEXT: value = text_of_override(name, view(o.value.text)); break;
+        case OCTAVO_VALUE_TEXT: value = text_of_override(path, view(o.value.text)); break;
         default:
           fail_config("override " + name,
                       concat("expected a value type of 1 to 4, found ", o.value.type),
@@ -128,15 +128,14 @@ class Loader {
     }
   }
 
-  // A list as TOML has it, for a key that is one; else the text.
-  TomlValue text_of_override(const std::string &name, std::string_view text) const {
-    const Setting *core = config_.find(name);
+  // A list as TOML has it, or the text. Options of backends are never lists.
+  TomlValue text_of_override(const std::vector<std::string> &path, std::string_view text) const {
+    const std::string name = dotted(path);
+    const bool is_option = config_.find(name) == nullptr && path.back() != "match";
     const size_t second = text.find_first_not_of(" \t", 1);
-    const bool is_list = core != nullptr &&
-                         std::holds_alternative<std::vector<std::string>>(core->value) &&
-                         text.starts_with("[") && second != text.npos &&
-                         std::string_view("\"']").find(text[second]) != std::string_view::npos;
-    if (!is_list) return std::string(text);
+    if (is_option || !text.starts_with("[") || second == text.npos ||
+        std::string_view("\"']").find(text[second]) == std::string_view::npos)
+      return std::string(text);
     auto entries = parse_toml("list = " + std::string(text), "override " + name, kConfigDomain);
     return std::move(entries.front().value);
   }

@@ -61,7 +61,8 @@ const std::vector<ConfigKey> &config_keys() {
       row(key::kEncodings, "formats that the kernels must have", {}, encoding_names()),
       row(key::kScaling, "granularities of scales that the kernels must have", {}, scaling_names()),
       row(key::kRecipes, "the recipe that the backend runs must be one of these", {}),
-      row(key::kSkip, "shell patterns of layer or weight names that are not converted", {}),
+      // The head costs most of the loss that FP8 costs: docs/results/equivalence.md.
+      row(key::kSkip, "shell patterns of layer or weight names that are not converted", {"*head*"}),
       row(key::kMinGain, "which sizes are not converted because FP8 would not be faster", "auto",
           {"auto", "torchao", "off"}),
       row(key::kDevice,

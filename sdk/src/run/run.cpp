@@ -160,8 +160,9 @@ std::vector<std::string> octavo_run::unmet() const {
         std::none_of(parameters_.begin(), parameters_.end(), is_met))
       all.push_back(key + ": no layer or weight matches \"" + pattern + "\"");
   };
-  for (const std::string &pattern : negotiation_.config[octavo::key::kSkip])
-    check(octavo::key::kSkip.name, pattern);
+  if (negotiation_.config.origin(octavo::key::kSkip) != "default")
+    for (const std::string &pattern : negotiation_.config[octavo::key::kSkip])
+      check(octavo::key::kSkip.name, pattern);
   for (const octavo::LayerRule &rule : negotiation_.config.layer_rules) {
     for (const std::string &pattern : rule.patterns()) check(rule.key + ".match", pattern);
     const octavo::LayerPlacement *first = nullptr;

@@ -140,8 +140,9 @@ def test_recipe_objects_mean_what_octavo_import_makes_of_them(handler, values, t
     done = subprocess.run([program, "init", "--kwargs", handler, *texts, "--output", tmp_path / "octavo.toml"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    table = tomllib.loads((tmp_path / "octavo.toml").read_text())["fp8"]
-    imported = {"fp8.backend": table["backend"],
+    tables = tomllib.loads((tmp_path / "octavo.toml").read_text())
+    table = tables["fp8"]
+    imported = {"fp8.backend": table["backend"], "layers.skip": tables["layers"]["skip"],
                 **{f"fp8.{table['backend']}.{k}": v for k, v in table.get(table["backend"], {}).items()}}
     recipe = type(handler, (accelerate.utils.KwargsHandler,), {})()
     recipe.__dict__.update(values)
@@ -169,7 +170,7 @@ def test_the_program_shows_what_arrives(monkeypatch, changed):
     assert {key: s["value"] for key, s in shown.items()} == {**launched.overrides(os.environ), **mx}
     for key, s in shown.items():
         last = key.split(".")[-1].upper().removeprefix("FP8_")
-        expected = {"RECIPE": "octavo.accelerate", "OVERRIDE_LINEAR_PRECISION": ", ".join(
+        expected = {"RECIPE": "octavo.accelerate", "SKIP": "octavo.accelerate", "OVERRIDE_LINEAR_PRECISION": ", ".join(
             f"ACCELERATE_FP8_OVERRIDE_{p}" for p in ("FPROP", "DGRAD", "WGRAD"))}
         if changed.get("USE_MXFP8_BLOCK_SCALING"):
             expected["RECIPE"] = "ACCELERATE_FP8_USE_MXFP8_BLOCK_SCALING"

@@ -1,7 +1,10 @@
 """The arguments of octavo.prepare, as a user writes them: configurations without a file, and names of before."""
 import copy
 import json
+import os
+import pathlib
 import pickle
+import subprocess
 
 import pytest
 import torch
@@ -9,6 +12,9 @@ from torch import nn
 
 import octavo
 from conftest import session, te
+
+
+EVERY = {"layers.skip": []}  # the head as well
 
 
 def model_of():
@@ -61,15 +67,52 @@ fp8.te.recipe = "block"
 """
 
 
-def test_the_proposed_configuration_in_one_call():
-    model = model_of()
-    optimizer = torch.optim.AdamW(model.parameters())
-    # [in_one_call]
-    model, optimizer = octavo.prepare(model, optimizer, recipe="te.delayed", skip=["*head*"],
-                                      overrides={"fp8.te.amax_history_len": 16})
-    # [/in_one_call]
-    assert list(session(model).sites) == ["body", "up"]
-    assert session(model).run.options()["amax_history_len"] == 16 and session(model).run.options()["recipe"] == "delayed"
+def defaults_of_torch():
+    return json.loads(octavo.report(octavo.prepare(model_of(), None)[0], "json"))
+
+
+def defaults_of_jax():
+    numpy, jax = pytest.importorskip("numpy"), pytest.importorskip("octavo.jax")
+    weights = {name: numpy.zeros((32, 32), "float32") for name in ("body", "up", "lm_head")}
+    return json.loads(jax.report(jax.init(weights), "json"))
+
+
+def defaults_of(file):
+    return json.loads(octavo.report(octavo.prepare(model_of(), None, file)[0], "json"))
+
+
+def octavo_program(*arguments):
+    program = pathlib.Path(os.environ["OCTAVO_LIBRARY_DIR"]).parent / "bin" / "octavo"
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def written_by_init(folder):
+    octavo_program("init", "--yes", "--output", folder / "octavo.toml")
+    return folder / "octavo.toml"
+
+
+SAMPLES = pathlib.Path(__file__).parents[3] / "samples"
+
+
+@pytest.mark.parametrize("of", (
+    lambda _: defaults_of_jax(), lambda folder: defaults_of(written_by_init(folder)),
+    lambda _: defaults_of(SAMPLES / "python/octavo.toml"), lambda _: defaults_of(SAMPLES / "train_gpt/octavo.toml"),
+    lambda _: json.loads(octavo_program("check", "--json"))), ids=("jax", "init", "sample", "train_gpt", "check"))
+def test_one_default_everywhere(of, tmp_path):
+    """What octavo.prepare does without a file, against every other way to say nothing. For LibTorch:
+    Prepare.DefaultsAreThoseOfEveryHost."""
+    ours, theirs = defaults_of_torch(), of(tmp_path)
+
+    def chosen(report):
+        return report["backend"]["id"], {name: option["value"] for name, option in report["options"].items()}
+
+    assert chosen(theirs) == chosen(ours) and ours["options"]["amax_history_len"]["value"] == 16
+    placed = {layer["name"]: layer["placed"] for layer in ours["layers"]}
+    assert placed == {"body": "fp8", "up": "fp8", "lm_head": "host"} and chosen(ours)[0] == "te"
+    if "layers" in theirs:
+        assert {layer["name"]: layer["placed"] for layer in theirs["layers"]} == placed
+    else:
+        assert json.loads(octavo_program("config", "show", "--json"))["settings"]["layers.skip"]["value"] == ["*head*"]
 
 
 def test_a_dict_is_the_file_that_it_spells():
@@ -93,9 +136,22 @@ def test_a_dict_that_is_no_configuration(config, says):
         octavo.prepare(model_of(), None, config)
 
 
-def test_a_list_among_overrides_names_the_two_places_for_lists():
-    with pytest.raises(octavo.InvalidError, match="lists are for config=.* and skip= takes patterns"):
-        octavo.prepare(model_of(), None, overrides={"layers.skip": ["*head*"]})
+@pytest.mark.parametrize(("skip", "names"), (
+    ([], ["body", "up", "lm_head"]), (["body", "*head*"], ["up"]), (("up",), ["body", "lm_head"])))
+def test_overrides_take_lists(skip, names):
+    model, _ = octavo.prepare(model_of(), None, overrides={"layers.skip": skip})
+    assert octavo.report(model).fp8 == names
+    rules = {"layers.rule.0.match": ["up", "lm_head"], "layers.rule.0.place": "host"}
+    assert octavo.report(octavo.prepare(model_of(), None, overrides={**EVERY, **rules})[0]).fp8 == ["body"]
+
+
+@pytest.mark.parametrize(("key", "says"), (
+    ("fp8.backend", r'fp8.backend: expected a text, found a list of texts \(\["te"\]\)'),
+    ("fp8.te.recipe", "overrides: fp8.te.recipe: expected a bool, int, float or str, found list"),
+    ("layers.rule.0.fp8.te.recipe", "overrides: layers.rule.0.fp8.te.recipe: expected a bool, int, float or str, found list")))
+def test_a_list_where_the_key_is_none_is_refused(key, says):
+    with pytest.raises(octavo.InvalidError, match=says):
+        octavo.prepare(model_of(), None, overrides={key: ["te"]})
 
 
 def test_skipped_names_are_not_converted_and_stay_so():
@@ -109,7 +165,7 @@ def test_skipped_names_are_not_converted_and_stay_so():
 
 
 def test_another_stage_skips_others():
-    model, _ = octavo.prepare(model_of(), None, recipe="te.delayed", skip=["*head*"])
+    model, _ = octavo.prepare(model_of(), None, recipe="te.delayed", skip=["*head*"], overrides=EVERY)
     model, _ = octavo.prepare(model, None, skip=["up"])
     assert list(session(model).sites) == ["body", "lm_head"]
 
@@ -179,7 +235,7 @@ def test_a_report_says_first_how_many_linears_are_in_fp8_then_which_then_what_wa
 
 
 def test_a_report_is_its_data_on_every_way():
-    model, _ = octavo.prepare(model_of(), None, recipe="te.block")
+    model, _ = octavo.prepare(model_of(), None, recipe="te.block", overrides=EVERY)
     report = octavo.report(model)
     assert json.loads(octavo.report(model, "json")) == report.to_dict() == octavo.report(model, "tree").to_dict()
     for other in (pickle.loads(pickle.dumps(report)), copy.deepcopy(report)):

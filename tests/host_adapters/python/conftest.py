@@ -56,14 +56,14 @@ def on_every_device(make):
 
 
 def te(recipe="delayed", **options):
-    """Overrides that choose the te backend with one recipe."""
-    return {"fp8.backend": "te", "fp8.te.recipe": recipe,
+    """Overrides that choose the te backend with one recipe, for every layer."""
+    return {"fp8.backend": "te", "fp8.te.recipe": recipe, "layers.skip": [],
             **{f"fp8.te.{k}": v for k, v in options.items()}}
 
 
 def msamp(opt_level="O2", **options):
-    """Overrides that choose the msamp backend at one level."""
-    return {"fp8.backend": "msamp", "fp8.msamp.opt_level": opt_level,
+    """Overrides that choose the msamp backend at one level, for every layer."""
+    return {"fp8.backend": "msamp", "fp8.msamp.opt_level": opt_level, "layers.skip": [],
             **{f"fp8.msamp.{k}": v for k, v in options.items()}}
 
 

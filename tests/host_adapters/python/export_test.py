@@ -17,11 +17,11 @@ from octavo.torch import session_of
 
 
 def te(recipe, **more):
-    return {"fp8.backend": "te", "fp8.te.recipe": recipe, **{f"fp8.te.{key}": value for key, value in more.items()}}
+    return {"fp8.backend": "te", "fp8.te.recipe": recipe, "layers.skip": [], **{f"fp8.te.{key}": value for key, value in more.items()}}
 
 
 def msamp(level):
-    return {"fp8.backend": "msamp", "fp8.msamp.opt_level": level}
+    return {"fp8.backend": "msamp", "fp8.msamp.opt_level": level, "layers.skip": []}
 
 
 # What each layout holds, and the granularity that its config names.

@@ -115,7 +115,7 @@ def test_programs_alias_every_slot_and_trace_once():
     header = next(line for line in text.splitlines() if "input_output_alias=" in line)
     aliased = {int(n) for n in re.findall(r"\{\d+\}: \((\d+),", header)}
     assert set(range(len(state.slots))) <= aliased
-    history = "f32[1024,2]"
+    history = "f32[16,2]"
     assert history in text and not re.search(re.escape(history) + r"\S* copy\(", text)
 
     live = []

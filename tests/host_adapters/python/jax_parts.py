@@ -9,7 +9,7 @@ SIZES = {"up": (64, 32), "down": (32, 64)}
 
 
 def overrides(recipe="delayed", **more):
-    return {"mixed_precision": "fp8", "layers.min_gain": "off", "fp8.backend": "te",
+    return {"mixed_precision": "fp8", "layers.min_gain": "off", "layers.skip": [], "fp8.backend": "te",
             "fp8.te.recipe": recipe, **more}
 
 

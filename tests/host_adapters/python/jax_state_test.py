@@ -107,7 +107,7 @@ def test_inf_on_one_rank_leaves_the_step_out_on_all(guard):
 @pytest.mark.parametrize("is_stacked", [False, True])
 def test_gradients_of_the_backend_are_averaged_over_ranks(is_stacked):
     """Both ranks hold the mean of their gradients in FP8, and step alike; a declined linear comes before."""
-    config = {"layers.min_gain": "off", "layers.skip": "declined", **msamp()}
+    config = {"layers.min_gain": "off", **msamp(), "layers.skip": "declined"}
     value = jnp.stack([weights()["up"]] * 2) if is_stacked else weights()["up"]
     linears = {"declined": weights()["down"], "up": value}
     mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))

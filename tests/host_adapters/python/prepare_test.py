@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import octavo
-from conftest import session, te
+from conftest import msamp, session, te
 from octavo.torch import Linear
 from octavo.torch.ranks import fsdp
 
@@ -89,7 +89,7 @@ def test_unknown_backend_recipe_and_key_are_refused(tmp_path):
 
 
 def test_wrong_override_type_is_refused():
-    refused(octavo.InvalidError, "found list", nn.Linear(4, 4), overrides={"fp8.backend": ["te"]})
+    refused(octavo.InvalidError, "found a list of texts", nn.Linear(4, 4), overrides={"fp8.backend": ["te"]})
 
 
 def test_failure_in_the_middle_gives_the_model_back(monkeypatch):
@@ -121,7 +121,7 @@ def test_tied_head_runs_where_the_backend_leaves_weights_in_the_model():
 def test_tied_head_stays_with_torch_where_the_backend_keeps_weights():
     model = Tied()
     model, optimizer = octavo.prepare(model, torch.optim.AdamW(model.parameters(), weight_decay=0.0),
-                                      overrides={"fp8.backend": "msamp"})
+                                      overrides=msamp())
     assert isinstance(model.hidden, Linear) and not isinstance(model.head, Linear)
     assert "shared with" in session(model).left_out["head"]
     model(torch.tensor([[1, 2]])).sum().backward()

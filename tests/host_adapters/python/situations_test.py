@@ -49,7 +49,8 @@ class Side:
 class Runner:
     def __init__(self, backend, recipe):
         key = "fp8.msamp.opt_level" if backend == "msamp" else f"fp8.{backend}.recipe"
-        self.overrides = {"mixed_precision": "fp8", "layers.min_gain": "off", "fp8.backend": backend, key: recipe}
+        self.overrides = {"mixed_precision": "fp8", "layers.min_gain": "off", "layers.skip": [],
+                          "fp8.backend": backend, key: recipe}
         self.ours, self.twin = self.both = Side(), Side()
         self.factor, self.only = 1.0, None
 

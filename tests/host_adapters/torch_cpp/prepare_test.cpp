@@ -63,6 +63,22 @@ TEST_P(EveryRecipe, TrainsAnUnmodifiedTransformer) {
   for (const Layer &layer : layers) EXPECT_NE(report.find(layer.name), std::string::npos);
 }
 
+// Against the same in Python: test_one_default_everywhere of api_test.py.
+TEST(Prepare, DefaultsAreThoseOfEveryHost) {
+  Transformer model;
+  torch::optim::AdamW plain = adamw(*model);
+  Prepared optimizer = octavo::torch::prepare(*model, plain, Config());
+  for (const Layer &layer : optimizer.layers()) {
+    EXPECT_EQ(layer.fp8, layer.name != "head") << layer.name << ": " << layer.reason;
+    EXPECT_EQ(layer.recipe, layer.fp8 ? "delayed" : "") << layer.name;
+  }
+  EXPECT_NE(optimizer.report().find("layers.skip names it"), std::string::npos);
+  const std::string all = octavo::torch::explain(Config(), "json");
+  const size_t history = all.find("\"amax_history_len\"");
+  ASSERT_NE(history, std::string::npos);
+  EXPECT_EQ(all.find("16", history), all.find_first_of("0123456789", history)) << all;
+}
+
 TEST_P(EveryRecipe, CheckpointedBlocksGiveEqualBits) {
   auto run = [&](bool checkpointed) {
     torch::manual_seed(2);

@@ -85,7 +85,7 @@ at::Tensor loss_of(Model &model, const at::Tensor &batch) {
 
 inline octavo::torch::Config config_of(const std::string &backend, const std::string &recipe = "") {
   octavo::torch::Config config;
-  config.set("fp8.backend", backend);
+  config.set("fp8.backend", backend).set("layers.skip", "[]");  // the head as well
   if (!recipe.empty())
     config.set(backend == "msamp" ? "fp8.msamp.opt_level" : "fp8.te.recipe", recipe);
   return config;

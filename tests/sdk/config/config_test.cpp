@@ -40,7 +40,7 @@ TEST_F(ConfigTest, defaults) {
   EXPECT_EQ(value(c, "fp8.require.speed"), "\"any\"");
   for (const char *list : {"encodings", "scaling", "recipes"})
     EXPECT_EQ(value(c, std::string("fp8.require.") + list), "[]");
-  EXPECT_EQ(value(c, "layers.skip"), "[]");
+  EXPECT_EQ(value(c, "layers.skip"), "[\"*head*\"]");
   EXPECT_EQ(value(c, "layers.min_gain"), "\"auto\"");
   EXPECT_EQ(value(c, "device.kind"), "\"auto\"");
   EXPECT_EQ(value(c, "plugins.path"), "[]");

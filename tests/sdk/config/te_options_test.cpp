@@ -48,7 +48,7 @@ const std::vector<OptionRow> &rows() {
       {"fp8_format", "default", true, {{"default"}, {"HYBRID"}, {"E4M3"}}},
       {"margin", "0", false, {{"0"}, {"3"}, {"30"}}},
       {"interval", "1", false, {{"1"}}},
-      {"amax_history_len", "1024", false, {{"1"}, {"16"}, {"65536"}}},
+      {"amax_history_len", "16", false, {{"1"}, {"1024"}, {"65536"}}},
       {"amax_compute_algo", "max", true, {{"max"}, {"most_recent"}}},
       {"amax_overflow", "te", true, {{"te"}, {"recover"}}},
       {"scaling_factor_compute_algo", "", true, {{""}}},

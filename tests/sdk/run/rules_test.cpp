@@ -64,7 +64,7 @@ TEST_F(RulesTest, the_first_rule_decides) {
   EXPECT_EQ(add("h.1.mlp").id, 0u);
   EXPECT_EQ(add("h.1.attn").id, 1u);
   EXPECT_EQ(add("h.1.same").id, 2u);  // equal to the session's: nothing differs
-  EXPECT_EQ(add("head").id, 3u);
+  EXPECT_EQ(add("last").id, 3u);
   EXPECT_THAT(linear_options(), ElementsAre("count=7 mode=fast"));
   ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK);
   EXPECT_THAT(warnings(), ElementsAre("layers.rule.0.match: no layer or weight matches \"tail\""));
@@ -72,7 +72,7 @@ TEST_F(RulesTest, the_first_rule_decides) {
 
 TEST_F(RulesTest, reports_name_the_rule_of_each_layer) {
   ASSERT_EQ(open(kRules), OCTAVO_OK) << request.host.error();
-  for (const char *name : {"h.0.mlp", "h.1.mlp", "h.1.attn", "head"}) add(name);
+  for (const char *name : {"h.0.mlp", "h.1.mlp", "h.1.attn", "last"}) add(name);
   ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK);
   const json j = json::parse(report("json"));
   EXPECT_EQ(j["rules"].size(), 4u);

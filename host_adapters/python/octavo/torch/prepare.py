@@ -280,7 +280,8 @@ def prepare(model: Model, optimizer: Optimizer = None, config: Configuration = N
         optimizer: A torch optimizer of its parameters, or None; octavo.join takes one that is made later.
         config: The path of an octavo.toml, a dict with its tables, an octavo.Config, or None for the defaults.
         recipe: "<backend>.<recipe>", such as "te.block" or "msamp.O2"; it counts before config.
-        skip: Patterns of names of layers that are not converted, such as ["*head*"].
+        skip: Patterns of names of layers that are not converted, besides the patterns in layers.skip, which has "*head*" by default;
+            overrides={"layers.skip": []} converts the head as well.
         module_filter: A function of (module, name): False leaves the module out.
         overrides: Dotted keys, {"fp8.te.margin": 1}, which count before config and recipe.
         group: The process group whose ranks train this model together; None: that of the mesh of fully_shard or
@@ -307,7 +308,7 @@ def prepare(model: Model, optimizer: Optimizer = None, config: Configuration = N
         After an error, model and optimizer are unchanged.
 
     Example:
-        >>> model, optimizer = octavo.prepare(model, optimizer, recipe="te.block", skip=["*head*"])
+        >>> model, optimizer = octavo.prepare(model, optimizer, recipe="te.block", skip=["embed.*"])
     """
     _check_model(model)
     _check_optimizer(model, optimizer)
