@@ -87,6 +87,24 @@ TEST_F(CliCheck, wrong_configuration_is_exit_code_2) {
   EXPECT_THAT(f.err, HasSubstr("environment variable OCTAVO_MIXED_PRECISION"));
 }
 
+// Of the session and of rules, unknown ones and values, in one answer.
+TEST_F(CliCheck, every_wrong_option_of_a_backend_is_named) {
+  const std::string file = dir.write(
+      "octavo.toml",
+      "[fp8.te]\nmargn = 1\nrecipe = \"blok\"\ninterval = 0\n[[layers.rule]]\nmatch = \"a\"\n"
+      "fp8.te.recpie = \"mx\"\n");
+  for (const auto &[arguments, code] :
+       {std::pair{std::vector<std::string>{"check", file}, 2}, {{"config", "show", file}, 2}}) {
+    const Finished f = octavo(arguments);
+    EXPECT_EQ(f.exit_code, code);
+    for (const char *words :
+         {":2:1: unknown key \"fp8.te.margn\"", ":3:1: fp8.te.recipe: expected ",
+          ":4:1: fp8.te.interval: expected 1 to 1000000, found 0",
+          ":7:8: unknown key \"layers.rule.0."})
+      EXPECT_THAT(f.out + f.err, HasSubstr(file + words)) << arguments[0];
+  }
+}
+
 TEST_F(CliCheck, environment_chooses_the_backend) {
   environment.set("OCTAVO_BACKEND", "reference");
   const Finished f = with_fake({"check", "--json"});

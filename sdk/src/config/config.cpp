@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <map>
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/system_call.h"
 #include "sdk/src/base/text.h"
+#include "sdk/src/config/failures.h"
 #include "sdk/src/config/layer_rules.h"
 #include "sdk/src/config/remedy.h"
 #include "sdk/src/config/toml.h"
@@ -73,22 +73,16 @@ class Loader {
     }
     config_.text = std::move(text);
     config_.has_file = true;
-    std::map<std::pair<uint32_t, uint32_t>, Failure> wrong;  // by their places
-    for (TomlEntry &entry : parse_toml(config_.text, config_.name, kConfigDomain)) {
+    std::vector<TomlEntry> entries = parse_toml(config_.text, config_.name, kConfigDomain);
+    std::stable_sort(entries.begin(), entries.end(), [](const TomlEntry &a, const TomlEntry &b) {
+      return std::pair(a.line, a.column) < std::pair(b.line, b.column);
+    });
+    Failures wrong;
+    for (TomlEntry &entry : entries) {
       const std::string where = concat(config_.name, ":", entry.line, ":", entry.column);
-      try {
-        accept(entry.path, std::move(entry.value), where, where);
-      } catch (const Failure &failure) {
-        if (failure.status() != OCTAVO_INVALID) throw;
-        wrong.emplace(std::pair(entry.line, entry.column), failure);
-      }
+      wrong.take([&] { accept(entry.path, std::move(entry.value), where, where); });
     }
-    if (wrong.empty()) return;
-    // All of them, and what removes the first.
-    std::string all;
-    for (const auto &[place, failure] : wrong) all += (all.empty() ? "" : "\n") + failure.text();
-    const Failure &first = wrong.begin()->second;
-    throw Failure(first.status(), first.domain(), all).with_fix(first.fix());
+    wrong.refuse();
   }
 
   void environment(const char *variable, const char *key) {

@@ -12,6 +12,7 @@
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/variables.h"
+#include "sdk/src/config/failures.h"
 #include "sdk/src/config/layer_rules.h"
 #include "sdk/src/config/meaning.h"
 
@@ -112,7 +113,10 @@ std::vector<EffectiveOption> effective_options(const std::vector<DeclaredOption>
                                                const std::map<std::string, Setting> &given,
                                                const std::string &rule) {
   const std::string prefix = (rule.empty() ? "" : rule + ".") + "fp8." + id + ".";
-  for (const auto &[name, setting] : given) {
+  Failures wrong;
+  for (const auto &[key, value] : given) {
+    const std::string &name = key;
+    const Setting &setting = value;
     std::vector<std::string> names;
     bool known = false;
     for (const DeclaredOption &o : declared) {
@@ -121,13 +125,15 @@ std::vector<EffectiveOption> effective_options(const std::vector<DeclaredOption>
     }
     if (known) continue;
     const std::string near = nearest(name, names);
-    throw Failure(OCTAVO_INVALID, kConfigDomain, setting.origin, ": unknown key \"", prefix, name,
-                  "\"",
-                  near.empty() ? "; backend " + id + " knows " + enumerate(names)
-                               : "; did you mean \"" + prefix + near + "\"?")
-        .with_fix({.key = prefix + name,
-                   .origin = setting.origin,
-                   .rename = near.empty() ? "" : prefix + near});
+    wrong.take([&] {
+      throw Failure(OCTAVO_INVALID, kConfigDomain, setting.origin, ": unknown key \"", prefix, name,
+                    "\"",
+                    near.empty() ? "; backend " + id + " knows " + enumerate(names)
+                                 : "; did you mean \"" + prefix + near + "\"?")
+          .with_fix({.key = prefix + name,
+                     .origin = setting.origin,
+                     .rename = near.empty() ? "" : prefix + near});
+    });
   }
   std::vector<EffectiveOption> effective;
   for (const DeclaredOption &o : declared) {
@@ -135,9 +141,12 @@ std::vector<EffectiveOption> effective_options(const std::vector<DeclaredOption>
     if (found == given.end())
       effective.push_back({o.name, o.help, {o.initial, "default"}});
     else
-      effective.push_back(
-          {o.name, o.help, {checked(o, prefix + o.name, found->second), found->second.origin}});
+      wrong.take([&] {
+        effective.push_back(
+            {o.name, o.help, {checked(o, prefix + o.name, found->second), found->second.origin}});
+      });
   }
+  wrong.refuse();
   return effective;
 }
 
@@ -148,7 +157,7 @@ std::vector<EffectiveOption> differing_options(const std::vector<DeclaredOption>
   std::vector<EffectiveOption> differing;
   // Both are in the order of the declarations.
   const std::vector<EffectiveOption> all = effective_options(declared, id, given, rule.key);
-  for (size_t i = 0; i < all.size(); ++i)
+  for (size_t i = 0; i < session.size(); ++i)
     if (given.count(all[i].name) != 0 &&
         show(all[i].setting.value) != show(session[i].setting.value))
       differing.push_back(all[i]);

@@ -5,6 +5,7 @@
 #include "sdk/src/base/shortage.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/wall.h"
+#include "sdk/src/config/failures.h"
 #include "sdk/src/config/layer_rules.h"
 #include "sdk/src/config/options.h"
 #include "sdk/src/config/requirements.h"
@@ -234,13 +235,19 @@ void resolve_options(const Negotiation &n, Candidate &c,
                      const std::vector<DeclaredOption> &declared) {
   static const std::map<std::string, Setting> none;
   const auto given = n.config.backend_options.find(c.id);
-  c.options = effective_options(
-      declared, c.id,
-      with_environment(declared, c.id,
-                       given == n.config.backend_options.end() ? none : given->second));
+  Failures wrong;
+  c.options.clear();
+  wrong.take([&] {
+    c.options = effective_options(
+        declared, c.id,
+        with_environment(declared, c.id,
+                         given == n.config.backend_options.end() ? none : given->second));
+  });
   c.rule_options.clear();
   for (const LayerRule &rule : n.config.layer_rules)
-    c.rule_options.push_back(differing_options(declared, c.id, rule, c.options));
+    wrong.take(
+        [&] { c.rule_options.push_back(differing_options(declared, c.id, rule, c.options)); });
+  wrong.refuse();
 }
 
 octavo_session_desc describe_session(const Negotiation &n, const octavo_host *host,
