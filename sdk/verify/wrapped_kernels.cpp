@@ -132,7 +132,7 @@ octavo_status WrappedKernels::run_foreign(void *ctx, const void *call) {
   const int error = wait_for(self.real_.device);
   if (error == 0) return status;
   self.report(text("the device failed in a kernel: cuCtxSynchronize answered error ", error));
-  return OCTAVO_DEVICE;
+  return OCTAVO_FAILED_DEVICE;
 }
 
 template <size_t... at>

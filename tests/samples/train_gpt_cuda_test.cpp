@@ -32,8 +32,9 @@ Options on(const std::string &device, const std::string &layers = "[]") {
   options.telemetry_every = 2;
   // Layers of this size gain nothing on a GPU, and would stay with the program.
   options.config = gpt_test::test_directory() + "/octavo.toml";
-  gpt_test::write_text(options.config,
-                       "layers.min_gain = \"off\"\nlayers.skip = []\ndevice.layers = " + layers + "\n");
+  gpt_test::write_text(
+      options.config,
+      "layers.min_gain = \"off\"\nlayers.skip = []\ndevice.layers = " + layers + "\n");
   return options;
 }
 

@@ -22,8 +22,9 @@ Options on(const std::string &device, const std::string &kernels = "auto",
   options.device = device;
   options.fused = Fused::kNo;  // the least table has no prologue
   options.config = gpt_test::test_directory() + "/octavo.toml";
-  gpt_test::write_text(options.config, "layers.min_gain = \"off\"\nlayers.skip = []\ndevice.kernels = \"" + kernels +
-                                           "\"\ndevice.layers = " + layers + "\n");
+  gpt_test::write_text(
+      options.config, "layers.min_gain = \"off\"\nlayers.skip = []\ndevice.kernels = \"" + kernels +
+                          "\"\ndevice.layers = " + layers + "\n");
   return options;
 }
 

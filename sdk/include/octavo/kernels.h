@@ -26,7 +26,7 @@
  * Cast: value = fl32(in * in_scale_inv), or `in` where that is null; code =
  * round_to_nearest_even(fl32(value * scale)) in the format, with subnormals. Finite overflow and
  * infinity give the largest finite code, also of f16. NaN becomes 0x7F or 0xFF in both formats of 8
- * bits, with the sign of the value; where a scale is infinite or NaN its sign is not defined. A
+ * bits, with the sign of the element, whatever made the value NaN: it, a scale, or 0 * Inf. A
  * plain tensor may have a scale_inv, and codes may have none: null is 1.
  *
  * Amax: the maximum absolute value in fp32 before scaling, ignoring NaN. Values mean the product

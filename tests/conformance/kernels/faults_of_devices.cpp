@@ -165,7 +165,6 @@ void queue_work(octavo_kernels &kernels, octavo_memory &memory) {
   put_behind<&K::scale_from_amax, octavo_scale_from_amax>(kernels);
   put_behind<&K::delayed_scale_update, octavo_delayed_scale_update>(kernels);
   put_behind<&K::sum_rows, octavo_sum>(kernels);
-  put_behind<&K::sum_of_squares, octavo_sum>(kernels);
   put_behind<&K::quantize_stats, octavo_quantize_stats>(kernels);
   put_behind<&K::prologue, octavo_prologue_call>(kernels);
   put_behind<&K::prologue_quantize, octavo_prologue_call>(kernels);

@@ -168,19 +168,6 @@ octavo_status sums_in_another_order(void *ctx, const octavo_sum *c) {
   }
   return OCTAVO_OK;
 }
-octavo_status squares_in_another_order(void *ctx, const octavo_sum *c) {
-  if (c->in->dtype != OCTAVO_F32 || c->in_scale_inv != nullptr)
-    return sound().sum_of_squares(ctx, c);
-  double sum = 0;
-  for (int64_t r = 0; r < c->in->rows; ++r)
-    for (int64_t i = 0; i < c->in->cols; ++i) {
-      const auto v =
-          static_cast<double>(static_cast<const float *>(c->in->data)[r * c->in->stride + i]);
-      sum += v * v;
-    }
-  *static_cast<float *>(c->out) += static_cast<float>(sum);
-  return OCTAVO_OK;
-}
 void sum_overwrites(octavo_sum &c) {
   c.accumulate = 0;
 }
@@ -267,7 +254,6 @@ std::span<const Fault> faults_of_values() {
       {"sums_in_another_order", plant<&K::sum_rows, sums_in_another_order>},
       {"sums_ignore_accumulate",
        plant<&K::sum_rows, changed<&K::sum_rows, octavo_sum, sum_overwrites>>},
-      {"squares_in_another_order", plant<&K::sum_of_squares, squares_in_another_order>},
       {"copies_whole_words", plant<&K::copy, changed<&K::copy, octavo_copy, copy_whole_words>>},
       {"copy_clears_nothing", plant<&K::copy, copy_clears_nothing>},
       {"stats_count_one_more",

@@ -47,7 +47,7 @@ octavo_status allocate(void *, uint64_t bytes, void **out) {
   *out = bytes == 0 || bytes > uint64_t{1} << 40
              ? nullptr
              : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return bytes == 0 || *out != nullptr ? OCTAVO_OK : OCTAVO_RESOURCE;
+  return bytes == 0 || *out != nullptr ? OCTAVO_OK : OCTAVO_NO_RESOURCE;
 }
 void release(void *, void *data) {
   std::free(data);
@@ -97,7 +97,7 @@ octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin
       sizeof(octavo_plugin),      OCTAVO_KIND_PLUGIN,           OCTAVO_ABI_MAJOR,
       OCTAVO_TARGET_MINOR,        OCTAVO_STR(OCTAVO_PLUGIN_ID), OCTAVO_STR(OCTAVO_PLUGIN_VERSION),
       octavo::test::get_interface};
-  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_VERSION;
+  if (!OCTAVO_HOST_FITS(host)) return OCTAVO_INCOMPATIBLE;
   *out = &plugin;
   return OCTAVO_OK;
 }
