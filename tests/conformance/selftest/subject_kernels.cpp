@@ -276,7 +276,7 @@ octavo_status dequantize(void *, const octavo_dequantize *c) {
 
 const void *get_extension(void *, octavo_str id) {
   static const octavo_adam_kernels kAdam = {sizeof kAdam, OCTAVO_KIND_ADAM_KERNELS, adam_step,
-                                             gradient_scale, sum_of_squares};
+                                            gradient_scale, sum_of_squares};
   static const octavo_msamp_kernels kMsamp = {sizeof kMsamp, OCTAVO_KIND_MSAMP_KERNELS, nullptr,
                                               scale_values, nullptr};
   const std::string_view name(id.data, id.size);
