@@ -122,7 +122,7 @@ typedef struct octavo_linear_desc {
   octavo_str name; /* unique among the linears of the session */
   uint32_t weight; /* parameter id */
   uint32_t flags;  /* 0 */
-  /* Options that differ from the session's, for this linear alone; null and 0 if none. A backend
+  /* Options for this linear alone, also with the session's value; null and 0 if none. A backend
    * that cannot follow one declines the linear with OCTAVO_REASON_OPTION, as where the weight,
    * which other linears share or a seal has fixed, would need other slots. Valid during the call.
    */
@@ -186,9 +186,9 @@ typedef struct octavo_forward_call {
   octavo_tensor *y;          /* [M, N], overwritten; must not overlap x */
   const octavo_tensor *bias; /* [1, N] or null */
   void *const *slots;        /* the linear's list */
-  void *saved;               /* plan.saved bytes, all written; null if no backward follows or the
-                                size is 0 */
-  void *workspace;           /* plan.forward_workspace bytes */
+  void *saved; /* plan.saved bytes, all written, also with M = 0; null if no backward follows or the
+                  size is 0 */
+  void *workspace; /* plan.forward_workspace bytes */
 } octavo_forward_call;
 
 enum {
@@ -200,8 +200,8 @@ enum {
 };
 
 /* Arguments of linear_backward: dx = dy w, dw += dy^T x, db += column sums of dy. An output that is
- * null is not computed. dy, x, dx, dw and db are f32, bf16 or f16, each on its own; dw is in the
- * parameter's gradient_dtype as a rule. */
+ * null is not computed; a call without outputs need not record. dy, x, dx, dw and db are f32, bf16
+ * or f16, each on its own; dw is in the parameter's gradient_dtype as a rule. */
 typedef struct octavo_backward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_BACKWARD_CALL */
@@ -244,7 +244,8 @@ typedef struct octavo_backend {
   /* Adds a parameter or a linear. Parameters other than weights of linears are for
    * octavo.optimizer/2; without it a host need not add them. Ids count from 0 in the order of
    * accepted objects. OCTAVO_OK with a DECLINE verdict means that the host keeps the object in its
-   * own precision; the session is then unchanged and no id is assigned. */
+   * own precision, or offers it again with other options; the session is then unchanged and no id
+   * is assigned. */
   octavo_status (*add_parameter)(octavo_session *s, const octavo_parameter_desc *desc,
                                  octavo_verdict *verdict,
                                  uint32_t *id) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;

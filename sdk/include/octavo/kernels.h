@@ -60,12 +60,13 @@ struct octavo_kernels_caps {
   uint32_t kind;      /* OCTAVO_KIND_KERNELS_CAPS */
   octavo_str id;      /* "cpu.avx2"; static */
   uint64_t flags;     /* OCTAVO_CAPS_... */
-  uint64_t alignment; /* M, N and K of an FP8 GEMM must be multiples of it */
+  uint64_t alignment; /* M, N and K of an FP8 GEMM must be multiples of it; >= 1 */
   uint64_t pack_rows; /* rows of b in one panel of `pack`; 0 if `pack` is not supported */
 };
 
-/* A question to `ability`: can these kernels execute a call on these formats? The caller zeroes it
- * and fills in `call` and the formats that the call has. */
+/* A question to `ability`: can these kernels execute a call on these formats? The answer holds for
+ * every out_t, `accumulate` and dtype of d. The caller zeroes it and fills in `call` and the
+ * formats that the call has. */
 typedef struct octavo_ability {
   uint32_t size;
   uint32_t kind;  /* OCTAVO_KIND_ABILITY */
@@ -80,7 +81,7 @@ typedef struct octavo_ability {
   /* The answer: */
   uint32_t decision;    /* OCTAVO_DECLINE; OCTAVO_ACCEPT: at the speed of the hardware;
                            OCTAVO_ACCEPT_EMULATED: correct, but without units for these formats */
-  uint32_t scale_order; /* gemm: the order of block scales that needs no rearrangement */
+  uint32_t scale_order; /* gemm: the fastest order of block scales; ROW_MAJOR is always legal */
   octavo_str evidence;  /* static: why it is not OCTAVO_ACCEPT */
 } octavo_ability;
 
@@ -123,7 +124,8 @@ struct octavo_quantize {
                            used once *counter >= window, and the rule until then (warm-up) */
   float *amax;          /* accumulated (max); may be null */
   float *nonfinite;     /* set to 1 if `in` contains Inf or NaN, else unchanged; may be null */
-  float format_max;     /* M of the rule, used as it is: 448, 57344 or 65504 as a rule */
+  float format_max;     /* M of the rule, used as it is: 448, 57344 or 65504 as a
+                           rule, divided by 2^margin for a margin */
   float window;
   uint32_t rule;  /* OCTAVO_RULE_... */
   uint32_t flags; /* OCTAVO_QUANTIZE_... */
@@ -253,9 +255,9 @@ enum {
  *
  * PER_TENSOR and PER_ROW may be combined, also with a plain operand; each element of d uses the
  * scales of its rows of a and b. Block granularities require the same block length along K for a
- * and b, both of them codes. For each block of K, in
- * ascending order, with p the fp32 sum of its products starting from 0:
- *   sum = fl32(sum + fl32(p * fl32(a_scale_inv * b_scale_inv))) */
+ * and b, both of them codes, and are not combined with the others. d and bias have exactly the
+ * shape of the product. For each block of K, in ascending order, with p the fp32 sum of its
+ * products starting from 0: sum = fl32(sum + fl32(p * fl32(a_scale_inv * b_scale_inv))) */
 typedef struct octavo_gemm {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_GEMM */
@@ -339,7 +341,8 @@ struct octavo_kernels {
    * `kind`; an unknown kind returns OCTAVO_UNSUPPORTED. Only shapes, dtypes and flags are read, not
    * data. The size never decreases when a dimension grows and is affine in each dimension over
    * multiples of 256, with f32 operands enough for bf16 and f16, so that a backend can derive an
-   * octavo_extent for a sum of calls from two queries. */
+   * octavo_extent for a sum of calls from two queries; for calls that share a workspace it takes
+   * the larger of each coefficient. */
   octavo_status (*workspace_bytes)(void *ctx, const void *call,
                                    uint64_t *bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   octavo_status (*quantize)(void *ctx,

@@ -28,9 +28,10 @@ enum {
   OCTAVO_ROLE_AMAX_HISTORY = 9, /* row 0 is live, rows 1 .. L-1 go from oldest to newest; f32 */
   OCTAVO_ROLE_COUNTER = 10,
   OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight; recomputable, not saved */
-  OCTAVO_ROLE_NONFINITE = 12, /* 1 if an Inf or NaN was cast in this step; f32 [1, 1]. A host skips
-                                 the step of the weights if it is set on any rank or one of the
-                                 host's gradients is not finite; end_step follows all the same */
+  OCTAVO_ROLE_NONFINITE = 12, /* 1 if an Inf or NaN was cast in this step; f32 [1, 1], one for the
+                              session. A host skips the step of the weights if it is set on any
+                              rank or one of the host's gradients is not finite; end_step follows
+                              all the same */
   OCTAVO_ROLE_OTHER = 13,
   /* Telemetry of casts: f32, combined by SUM, cleared by end_step. The SQNR in decibels is
    * 10 log10(SIGNAL / NOISE). */
@@ -64,7 +65,8 @@ enum {
   OCTAVO_ACCESS_NONE = 0,
   OCTAVO_ACCESS_READ = 1,
   OCTAVO_ACCESS_WRITE = 2,     /* writes every byte and does not read the old content */
-  OCTAVO_ACCESS_UPDATE = 3,    /* reads and writes; step verbs and the weight gradient only */
+  OCTAVO_ACCESS_UPDATE = 3,    /* reads and writes; step verbs and the weight gradient only.
+                                  end_step has UPDATE, or WRITE where it only clears */
   OCTAVO_ACCESS_ACCUMULATE = 4 /* new = combine(old, contribution); f32; one verb per slot, but for
                                   NONFINITE, which every verb that casts sets */
 };
