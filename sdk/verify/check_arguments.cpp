@@ -3,6 +3,8 @@
 //
 // SKIP_WEIGHT, OVERWRITE and null outputs select parts of one result; they never change a part.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <functional>
 
 #include "all_checks.h"
@@ -18,6 +20,42 @@ bool is_gradient(const Region &region) {
 bool is_no_slot(const Region &region) {
   return region.use != Use::kSlot;
 }
+bool is_no_result_of_backward(const Region &region) {
+  return !is_gradient(region) && region.name.rfind("dx of ", 0) != 0;
+}
+bool is_saved(const Region &region) {
+  return region.use == Use::kSaved;
+}
+
+// Steps as hosts have them: end_step again without a call in between, after evaluations only, and
+// training behind it.
+void check_end_steps(const Context &context) {
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
+  host.train_step();
+  host.train_step();
+  Call evaluation;
+  evaluation.evaluates = true;
+  evaluation.save = evaluation.record = false;
+  for (int step = 0; step < 3; ++step) {
+    host.end_step();
+    for (const Slot &slot : s.slots()) {
+      if (slot.desc.role != OCTAVO_ROLE_SCALE || slot.desc.dtype != OCTAVO_F32) continue;
+      for (uint64_t at = 0; at < host.bytes(slot.desc.id); at += sizeof(float)) {
+        const double scale = decode(OCTAVO_F32, host.address(slot.desc.id) + at);
+        expect(scale > 0 && std::isfinite(scale), host.slot_name(slot.desc.id), ", column ",
+               at / sizeof(float), ", is ", scale, " after end_step without a call before it");
+      }
+    }
+    for (Batch &batch : host.batches()) host.forward(batch, evaluation);
+  }
+  host.train_step();
+  for (const Batch &batch : host.batches())
+    for (const double y : values_of(batch.y))
+      expect(std::isfinite(y), "y of ", batch.name, " is ", y,
+             " after end_step three times in a row");
+}
 
 }  // namespace
 
@@ -26,10 +64,14 @@ void check_arguments(const Context &context) {
   Session &s = standard.session;
   Host &host = standard.host;
   host.train_step();
+  check_end_steps(context);
   for (Batch &batch : host.batches()) {
     const uint32_t weight = s.linears()[batch.spec.linear].weight;
     const octavo_linear_plan &plan = s.linears()[batch.spec.linear].plan;
     const std::string &name = batch.name;
+    const uint64_t saved_bytes = extent_bytes(plan.saved, batch.spec.rows);
+    uint8_t *const elsewhere =
+        host.arena().allocate(saved_bytes, Use::kSaved, text("another saved of ", name));
     const Snapshot clean = host.arena().snapshot();
     // After `calls`, from equal memory, the arena holds what it holds after `reference`.
     const auto same = [&](const std::string &what, const std::function<void()> &reference,
@@ -90,6 +132,39 @@ void check_arguments(const Context &context) {
     // What is recorded about dy depends on dy, not on the outputs that a call asks for.
     same("no output at all, which must record what dgrad does,", backward({dgrad}),
          backward({nothing}), is_no_slot);
+    // `saved` may be moved, and what was there may go.
+    uint8_t *const old = batch.saved;
+    same(
+        "linear_backward with `saved` moved", backward({overwrite}),
+        [&] {
+          start();
+          std::memcpy(elsewhere, old, saved_bytes);
+          std::memset(old, 0x5A, saved_bytes);
+          batch.saved = elsewhere;
+          host.backward(batch, overwrite);
+          batch.saved = old;
+        },
+        is_saved);
+    // Backward takes the weight that quantize_weight cast last.
+    const auto change_weight = [&] {
+      fill(host.weight(weight), mix(context.seed, 77), 0.25);
+      host.write_weight(weight);
+      host.quantize_weight(weight);
+    };
+    same(
+        "linear_backward after another weight was cast",
+        [&] {
+          start();
+          change_weight();
+          host.forward(batch);
+          host.backward(batch, overwrite);
+        },
+        [&] {
+          start();
+          change_weight();
+          host.backward(batch, overwrite);
+        },
+        is_no_result_of_backward);
     host.arena().restore(clean);
     if (plan.gradient == OCTAVO_GRADIENT_NONE) continue;
     const std::vector<double> untouched = host.gradient(weight);

@@ -112,7 +112,8 @@ NEED_PRODUCTS = {"access", "identity.splits", "extents", "late", "nonfinite", "n
 NOT_AS_PLUGIN = {"kUnsteadyOptions", "kWritesStepElsewhere", "kFirstCallFlag", "kSkipWeightIgnored",
                  "kBackwardNeedsOrder", "kSharedAcrossSessions", "kEmptyKeepsDw", "kCurrentScaling", "kDwOverwrites",
                  "kPaddingShows", "kCurrentCallMember", "kOneRowOff", "kManyRows", "kManyCalls", "kBackwardUsesLastM",
-                 "kTailRows", "kTiedOverwrites", "kSavedByAddress", "kDependsOnAddress", "kDbTwice"}
+                 "kTailRows", "kTiedOverwrites", "kSavedByAddress", "kDependsOnAddress", "kDbTwice",
+                 "kWeightOfForward"}
 # liboctavo reads the text first, and may end there.
 OTHER_TEXT = {"kTextHuge": ""}
 

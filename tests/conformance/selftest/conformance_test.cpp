@@ -231,6 +231,9 @@ constexpr Case kCases[] = {
     {"optimizer", kNormOverwrites, "added to 3"},
     {"numerics", kBiasAsY, "y of"},
     {"purity.order", kSavedByAddress, "in random order"},
+    {"purity.arguments", kSavedByAddress, "with `saved` moved"},
+    {"purity.arguments", kEndStepAgain, "after end_step without a call before it"},
+    {"purity.arguments", kWeightOfForward, "after another weight was cast"},
     {"numerics", kOwnCastsHalve, "y of 'wide'"},
 };
 

@@ -184,6 +184,8 @@ enum Fault : int64_t {
   kNormOverwrites,         // sum_of_squares begins at 0
   kBiasAsY,                // the bias is read in y's dtype
   kSavedByAddress,         // backward reads the saved of the last forward
+  kEndStepAgain,           // end_step clears scales when no forward came since the last one
+  kWeightOfForward,        // backward uses the weight cache as it was in the last forward
   kOwnCastsHalve,          // own kernels cast x, and their scale_inv is half of what it should be
   kFaultCount,
   kOwnCasts  // no fault: own kernels cast x

@@ -80,6 +80,7 @@ struct octavo_session {
   mutable std::atomic<const void *> remembered{nullptr};
   mutable std::atomic<int64_t> last_rows{0};
   mutable std::vector<const void *> cast_weights;
+  mutable std::vector<uint8_t> cast_codes, codes_of_forward;  // of the first weight, [K, N]
 };
 
 namespace octavo::selftest {

@@ -184,6 +184,10 @@ octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weig
   void *nonfinite = s->fault == kNoNonfiniteOfW ? nullptr : c->slots[kOwnNonfinite];
   cast(s, {&w, &out, &out_t, c->slots[kWScale], c->slots[kOwnCacheInv], c->slots[kWAmax], nonfinite,
            kE4m3Max});
+  if (s->fault == kWeightOfForward && c->parameter == 0) {
+    s->cast_codes.resize(static_cast<size_t>(n * k));
+    copy_bytes(s, s->cast_codes.data(), out_t.data, s->cast_codes.size());
+  }
   return OCTAVO_OK;
 }
 
@@ -238,6 +242,8 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   }
   if (s->fault == kScaleInvNext) scale_values(s, x_inv, 1, 1 + 0x1p-23F);
   if (s->fault == kScaleInvOff) scale_values(s, x_inv, 1, 1.002F);
+  if (s->fault == kEndStepAgain) s->calls.store(1);
+  if (s->fault == kWeightOfForward && c->linear == 0) s->codes_of_forward = s->cast_codes;
   if (s->fault == kBackwardNeedsOrder) s->remembered.store(x_inv);
   if (s->fault == kSavedByAddress && saved != nullptr) s->remembered.store(saved);
   s->last_rows.store(m);
@@ -300,7 +306,9 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
   cast(s, {c->dy, &dy, &dy_t, c->slots[kDyScale], work, records ? c->slots[kDyAmax] : nullptr,
            nonfinite, kE5m2Max});
   if (c->dx != nullptr) {
-    const octavo_tensor w_t = codes(c->slots[kCacheT], k, n, OCTAVO_E4M3FN);
+    void *const cached = s->fault == kWeightOfForward && c->linear == 0 ? s->codes_of_forward.data()
+                                                                        : c->slots[kCacheT];
+    const octavo_tensor w_t = codes(cached, k, n, OCTAVO_E4M3FN);
     const void *w_inv = s->fault == kWrongScaleInv ? work : c->slots[kCacheInv];
     multiply(s, dy, work, w_t, w_inv, *c->dx, nullptr, false, padded_dx);
     if (s->fault == kNanIsCleared && rows > 0) {
@@ -371,6 +379,8 @@ octavo_status subject_end_step(const octavo_session *s, const octavo_step_call *
     const auto index = static_cast<size_t>(&pool - s->pools.data());
     if (s->fault == kSecondSealStands && index >= 3) continue;
     if (s->fault == kManySteps && steps >= 60) continue;
+    if (s->fault == kEndStepAgain && s->calls.load() == 0)
+      clear(s, u.scale, pool.columns * sizeof(float));
     std::vector<float> amax(s->fault == kHistoryTwice ? pool.columns : 0);
     copy_bytes(s, amax.data(), u.amax, amax.size() * sizeof(float));
     s->kernels->delayed_scale_update(s->ctx, &u);
@@ -378,6 +388,7 @@ octavo_status subject_end_step(const octavo_session *s, const octavo_step_call *
     copy_bytes(s, u.amax, amax.data(), amax.size() * sizeof(float));
     s->kernels->delayed_scale_update(s->ctx, &u);
   }
+  if (s->fault == kEndStepAgain) s->calls.store(0);
   if (s->fault != kNonfiniteStays) clear(s, c->slots[s->nonfinite_position], sizeof(float));
   return OCTAVO_OK;
 }
