@@ -69,6 +69,9 @@ std::string problem_of_seed(const std::string &word);
 // What octavo_list says in JSON; throws Failure where the configuration cannot be read.
 std::string list_json(const octavo::Settings &settings);
 
+// octavo plugin list --kernels; returns the exit code.
+int list_abilities(const Request &request);
+
 // A plugin as the command line names it. A name stays a name. A manifest, or a library with its
 // manifest next to it, becomes the name, and its directory the first that is searched.
 std::string plugin_of(const std::string &target);

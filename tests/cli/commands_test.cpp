@@ -30,6 +30,28 @@ TEST_F(CliCommands, version) {
                        j["abi"].get<std::string>() + ", headers " OCTAVO_ABI_HEADERS "\n");
 }
 
+// On a CPU FP8 is emulated, and int8 is a layer's.
+TEST_F(CliCommands, list_kernels) {
+  const json j = by_schema("kernels", octavo({"plugin", "list", "--kernels", "--json"}));
+  const json &cpu = j["devices"][0];
+  EXPECT_EQ(cpu["kind"], "cpu");
+  EXPECT_FALSE(cpu.contains("plugin"));
+  EXPECT_EQ(cpu["ability"]["casts"]["float8_e4m3fn"]["block_32x32"], "emulated");
+  EXPECT_EQ(cpu["ability"]["casts"]["int8"], json::object());
+  const json &products = cpu["ability"]["products"];
+  EXPECT_EQ(products["float8_e4m3fn by float8_e5m2"]["tensor by tensor"], "emulated");
+  EXPECT_EQ(products["float8_e4m3fn by float8_e4m3fn"]["block_1x128 by block_128x128"], "emulated");
+  EXPECT_FALSE(products["float8_e4m3fn by float8_e4m3fn"].contains("tensor by block_1x32"));
+  EXPECT_FALSE(products.contains("int8 by int8"));
+  const Finished f = octavo({"plugin", "list", "--kernels", "--set", "device.layers=[\"int8\"]"});
+  EXPECT_EQ(f.exit_code, 0);
+  EXPECT_THAT(f.out, HasSubstr("refused: device.layers: no plugin \"int8\" has a layer for cpu"));
+  EXPECT_THAT(octavo({"plugin", "list", "--kernels"}).out,
+              ContainsRegex("^cpu.*, kernels cpu\\..* \\(liboctavo\\)\n"
+                            "  casts to float8_e4m3fn: tensor, row, block_1x128, .* "
+                            "\\(emulated\\)\n"));
+}
+
 TEST_F(CliCommands, a_misspelt_command_is_not_a_missing_one) {
   const Finished f = octavo({"chekc"});
   EXPECT_EQ(f.exit_code, 2);

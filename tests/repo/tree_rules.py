@@ -48,6 +48,7 @@ READS_CONFIG = re.compile(r"""find\(["']distributed|["']distributed["'] (?:not )
 HOSTS = re.compile(r"(host_adapters|samples|sdk/cli|sdk/verify|sdk/page|sdk/include/octavo/hpp/host)/")
 READS_REPORTS = {
     "host_adapters/python/octavo/torch/report.py": "lays the JSON out as text, HTML and data, and decides nothing by it",
+    "sdk/cli/abilities.cpp": "prints what explain has about each device's kernels, as docs/kernels.schema.json has it",
     "sdk/cli/common.cpp": "octavo plugin list --json, as docs/list.schema.json has it, for commands that go through all plugins",
     "sdk/cli/doctor/examine.cpp": "one page of what explain, probe and list print, as docs/*.schema.json have it",
     "sdk/cli/wizard/wizard.cpp": "shows the refusal and some lines of explain, and takes no value from them",

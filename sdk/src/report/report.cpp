@@ -71,7 +71,12 @@ void Lines::operator()(const std::string &text) const {
 void write_report(View view, const Negotiation &n, const octavo_run *run, Format format,
                   const Lines &lines) {
   switch (view) {
-    case View::kRun: return write(report_model(n, run), format, lines, report_text);
+    case View::kRun: {
+      Json model = report_model(n, run);
+      if (format == Format::kJson && run == nullptr && n.device != nullptr)
+        model["ability"] = ability_json(*n.device);
+      return write(model, format, lines, report_text);
+    }
     case View::kPlugins: return write(list_model(n), format, lines, list_text);
     case View::kHardware: return write(hardware_model(n), format, lines, hardware_text);
     case View::kConfig: return write(config_model(n), format, lines, config_text);

@@ -22,6 +22,9 @@ Json hardware_model(const Negotiation &n);
 Json config_model(const Negotiation &n);
 Json schema_model(const Negotiation &n);
 
+// The casts and products that the kernels of a device execute, and how.
+Json ability_json(const OpenDevice &device);
+
 // Bytes of non-native slots by role, in order of first use.
 std::vector<std::pair<uint32_t, uint64_t>> bytes_by_role(const octavo_run &run);
 
