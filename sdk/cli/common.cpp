@@ -38,8 +38,9 @@ bool colour(std::FILE *to) {
 
 // Verdicts at the beginning of a line.
 constexpr std::pair<std::string_view, const char *> kStyles[] = {
-    {"error", "1;31"}, {"warning", "1;33"}, {"FAIL", "1;31"},   {"PASS", "1;32"},
-    {"pass", "1;32"},  {"fix first", "1"},  {"refused", "1;31"}};
+    {"error", "1;31"},   {"warning", "1;33"},        {"FAIL", "1;31"},
+    {"PASS", "1;32"},    {"pass", "1;32"},           {"fix first", "1"},
+    {"refused", "1;31"}, {"FP8        yes", "1;32"}, {"FP8        no", "1;31"}};
 constexpr std::string_view kRuns = "runs       ";
 
 std::string styled(std::string_view text, const char *style) {
@@ -57,9 +58,16 @@ std::string painted(std::string_view line) {
   return std::string(kRuns) + styled(first, style) + std::string(what.substr(first.size()));
 }
 
+// Where errors wait while a report is made that may have them.
+std::string *held_errors = nullptr;
+
 void print_diagnostic(void *, const octavo_diagnostic *d) {
   if (d->severity < OCTAVO_SEVERITY_WARNING) return;
   const bool error = d->severity == OCTAVO_SEVERITY_ERROR;
+  if (error && held_errors != nullptr) {
+    *held_errors += std::string(view(d->text)) + "\n";
+    return;
+  }
   // One message a line; what is indented belongs to the line before it.
   for (const std::string &line : split_lines(std::string(view(d->text))))
     say_error("%s%s\n", line.starts_with(" ") ? "" : error ? "error: " : "warning: ", line.c_str());
@@ -124,7 +132,12 @@ void Request::add_plugin_options(CLI::App &app) {
                    : std::string();
       });
   app.add_option("--plugin-dir", plugin_dirs_, "also search this directory for plugins")
-      ->check(problem_of_empty);
+      ->check([](const std::string &directory) {
+        std::error_code error;
+        if (directory.empty() || std::filesystem::is_directory(directory, error))
+          return problem_of_empty(directory);
+        return "expected a directory, found none called \"" + directory + "\"";
+      });
 }
 
 void Request::add_locked_option(CLI::App &app) {
@@ -153,6 +166,17 @@ static void print_wrapped_line(void *, octavo_str text) {
   }
 }
 
+struct Printed {
+  bool wraps;
+  std::string text;
+};
+
+static void print_and_note(void *ctx, octavo_str text) {
+  auto *printed = static_cast<Printed *>(ctx);
+  printed->text += std::string(view(text)) + "\n";
+  (printed->wraps ? print_wrapped_line : print_report_line)(nullptr, text);
+}
+
 std::function<void()> printer(CLI::App &command, int &exit, Report report,
                               std::shared_ptr<Request> request) {
   if (request == nullptr) request = std::make_shared<Request>();
@@ -160,11 +184,18 @@ std::function<void()> printer(CLI::App &command, int &exit, Report report,
   request->add_locked_option(command);
   request->add_format_options(command);
   return [request, report, &exit] {
+    // On a terminal, text for people is wrapped at its width.
+    Printed printed = {!request->is_json() && isatty(STDOUT_FILENO) != 0, ""};
+    std::string errors;
+    held_errors = &errors;
     exit = exit_code(request->ask([&](const octavo_open_desc &d) {
-      // On a terminal, text for people is wrapped at its width.
-      const bool wraps = !request->is_json() && isatty(STDOUT_FILENO) != 0;
-      return report(&d, request->format(), wraps ? print_wrapped_line : print_report_line, nullptr);
+      return report(&d, request->format(), print_and_note, &printed);
     }));
+    held_errors = nullptr;
+    // What the report has shown is not said again.
+    for (const std::string &line : split_lines(errors))
+      if (!line.empty() && printed.text.find(line) == std::string::npos)
+        say_error("%s%s\n", line.starts_with(" ") ? "" : "error: ", line.c_str());
   };
 }
 

@@ -40,7 +40,7 @@ TEST_F(CliCheck, says_which_sizes_stay_with_the_host) {
                                "1024 are not converted\n"));
   f = octavo({"check", "--set", "layers.min_gain=of"});
   EXPECT_EQ(f.exit_code, 2);
-  EXPECT_THAT(f.err,
+  EXPECT_THAT(f.out,
               HasSubstr("expected \"auto\", \"torchao\" or \"off\", found \"of\"; did you mean "
                         "\"off\"?"));
 }
@@ -59,7 +59,7 @@ TEST_F(CliCheck, refusal_is_exit_code_1_with_the_reasons) {
   EXPECT_THAT(f.out, HasSubstr("    session decline: the fake needs a full moon\n"
                                "      found: waning crescent\n      remedy: wait two weeks\n"
                                "      apply: override `fp8.backend = \"te\"`\n"
-                               "      reason: device, see docs/reasons/device.md\n"));
+                               "      reason: device, see page reasons/device\n"));
 }
 
 TEST_F(CliCheck, backend_that_is_not_installed_is_exit_code_1) {
@@ -80,11 +80,24 @@ TEST_F(CliCheck, wrong_configuration_is_exit_code_2) {
   Finished f = octavo({"check", "--set", "mixed_precision=fp9"});
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_THAT(f.out, HasSubstr("\n      apply: override `mixed_precision = \"fp8\"`\n"));
+  EXPECT_THAT(f.out, HasSubstr(": override mixed_precision: mixed_precision: expected "));
+  EXPECT_EQ(f.err, "");  // once
+  f = octavo({"check", "--json", "--set", "mixed_precision=fp9"});
   EXPECT_THAT(f.err, HasSubstr("error: override mixed_precision: mixed_precision: expected "));
   environment.set("OCTAVO_MIXED_PRECISION", "fp9");
   f = octavo({"check"});
   EXPECT_EQ(f.exit_code, 2);
-  EXPECT_THAT(f.err, HasSubstr("environment variable OCTAVO_MIXED_PRECISION"));
+  EXPECT_THAT(f.out, HasSubstr("environment variable OCTAVO_MIXED_PRECISION"));
+}
+
+TEST_F(CliCheck, the_first_line_answers_whether_fp8_is_on) {
+  for (const auto &[set, answer] :
+       {std::pair{"fp8.backend=te", "FP8        yes: te 0.1.0 on cpu, emulated (not faster)\n"},
+        {"mixed_precision=bf16", "FP8        no: bf16 runs\n"},
+        {"fp8.require.native=true",
+         "FP8        no: nothing that the configuration allows runs here\n"},
+        {"mixed_precision=fp9", "FP8        no: the configuration is refused\n"}})
+    EXPECT_THAT(octavo({"check", "--set", set}).out, testing::StartsWith(answer)) << set;
 }
 
 // Of the session and of rules, unknown ones and values, in one answer.

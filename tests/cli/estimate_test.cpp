@@ -139,7 +139,7 @@ TEST_F(CliEstimate, refuses_what_it_cannot_estimate) {
   refused(
       "{\"model_type\": \"mixtral\"}",
       "model_type: expected \"gpt2\", \"llama\", \"mistral\" or \"qwen2\", found \"mixtral\"; a "
-      "shapes file works for every model (docs/estimate.md)");
+      "shapes file works for every model (page estimate)");
   refused("{\"architectures\": [\"X\"]}", "found nothing; a shapes file");
   refused("{\"model_type\": \"gpt2\"}",
           "n_embd: expected a whole number from 1 to 2147483648, "

@@ -44,9 +44,8 @@ class Cage : public testing::Test {
     EXPECT_EQ(request().open(run), OCTAVO_UNSUPPORTED);
     EXPECT_EQ(run, nullptr);
     EXPECT_EQ(request_.host.error(),
-              "nothing that the configuration allows can run here\n  fake: " + text +
-                  (found.empty() ? "" : "\n    found: " + found) + "\n    remedy: " + remedy +
-                  "\n  fp8.fallback is empty, so nothing else was tried");
+              "fake: " + text + (found.empty() ? "" : "\n    found: " + found) + "\n    remedy: " +
+                  remedy + "\n  fp8.fallback is empty, so nothing else was tried");
   }
 
   const Environment environment;

@@ -107,7 +107,7 @@ TEST_F(ZooTable, backend_table_of_another_kind) {
 }
 
 constexpr const char *kImplement =
-    "implement what is missing; docs/abi.md lists the required functions";
+    "implement what is missing; page abi lists the required functions";
 
 TEST_F(ZooTable, without_a_required_function) {
   put("null_forward");

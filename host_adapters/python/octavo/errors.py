@@ -56,9 +56,13 @@ _BY_STATUS = {e.status: e for e in (UnsupportedError, InvalidError, StateError, 
                                     DeviceError, ResourceError, InternalError)}
 
 
+# The part of Octavo that a line is from, and places in the TOML of a dict, which nobody sees.
+_ASIDE = re.compile(r"^octavo\.[a-z_]+: (?=\S)|(?<=\(config\)):\d+:\d+", re.M)
+
+
 def error(status, text):
-    """Returns the exception for a status."""
-    return _BY_STATUS.get(status, InternalError)(text)
+    """Returns the exception for a status, whose text starts with the cause."""
+    return _BY_STATUS.get(status, InternalError)(_ASIDE.sub("", text).replace("(config):", "config:"))
 
 
 def renamed(where: str, **names: str) -> Callable[[Function], Function]:

@@ -88,7 +88,7 @@ Shapes huggingface_shapes(const std::string &path, const Json &j) {
     throw Failure(OCTAVO_INVALID, kEstimateDomain, path,
                   ": model_type: expected \"gpt2\", \"llama\", \"mistral\" or \"qwen2\", found ",
                   type.is_null() ? "nothing" : type.dump(),
-                  "; a shapes file works for every model (docs/estimate.md)");
+                  "; a shapes file works for every model (page estimate)");
   s.kind = type;
   return s;
 }

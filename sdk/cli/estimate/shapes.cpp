@@ -22,7 +22,7 @@ std::string bytes_of(const std::string &path) {
     return CheckedFile(path, kEstimateDomain).read(kMostBytes);
   } catch (const Failure &f) {
     throw Failure(f.status(), kEstimateDomain, f.text(),
-                  "; a config.json of Hugging Face, or a shapes file (docs/estimate.md), is meant");
+                  "; a config.json of Hugging Face, or a shapes file (page estimate), is meant");
   }
 }
 
@@ -139,7 +139,7 @@ Shapes read_shapes(const std::string &path) {
   if (s.kind.empty() && !j.contains("linears") && !j.contains("parameters"))
     throw Failure(OCTAVO_INVALID, kEstimateDomain, path,
                   ": expected model_type of a config.json, or linears and parameters of a shapes "
-                  "file (docs/estimate.md), found none of them");
+                  "file (page estimate), found none of them");
   if (s.kind.empty()) s = listed(path, j);
   if (s.tensors.empty())
     throw Failure(OCTAVO_INVALID, kEstimateDomain, path, ": expected a tensor, found none");

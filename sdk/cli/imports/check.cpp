@@ -25,7 +25,7 @@ std::string checked_toml(const Import &import, const std::string &output) {
   std::vector<TomlLine> lines = {{"schema", int64_t{1}, ""}};
   for (const Assignment &a : import.settings) lines.push_back({a.key, a.value, a.comment});
   std::string head =
-      "Made by octavo init from " + import.file + ". docs/import.md has what became of each key.";
+      "Made by octavo init from " + import.file + ". Page import has what became of each key.";
   for (const Fate &fate : import.fates)
     if (fate.outcome == Outcome::kRefused)
       head += "\nRefused: " + take_words((fate.found.key + " = " + fate.found.shown()).c_str()) +

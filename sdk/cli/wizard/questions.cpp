@@ -92,7 +92,7 @@ const std::vector<Question> &questions() {
       {"--level",
        "fp8.msamp.opt_level",
        "Which level?",
-       "Which tensors have 8 and 16 bits: docs/config.md has the bytes of each.",
+       "Which tensors have 8 and 16 bits: page config has the bytes of each.",
        "msamp",
        nullptr,
        std::string("O2"),
@@ -104,7 +104,7 @@ const std::vector<Question> &questions() {
       {"--skip", "layers.skip",
        "Which layers stay out of FP8? Shell patterns, separated by commas, or none",
        "Shell patterns of layers that are not converted. The head costs most of what FP8 costs: "
-       "docs/results/equivalence.md.",
+       "page results/equivalence.",
        nullptr, nullptr, std::vector<std::string>{"*head*"}},
       {"--engine",
        "distributed.engine",
@@ -116,8 +116,8 @@ const std::vector<Question> &questions() {
        nullptr,
        std::string("threads"),
        {{"threads", "ranks are threads of one process"},
-        {"mpi", "one process a rank, which mpirun starts: docs/mpi.md"},
-        {"nccl", "one process a GPU: docs/nccl.md"}},
+        {"mpi", "one process a rank, which mpirun starts: page mpi"},
+        {"nccl", "one process a GPU: page nccl"}},
        false},
   };
   return table;

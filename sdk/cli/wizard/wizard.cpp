@@ -44,8 +44,8 @@ Wizard::Wizard(const Request &request, std::string output, std::map<std::string,
 }
 
 std::string Wizard::toml_of(const std::vector<TomlLine> &lines) const {
-  return toml_text(
-      "Made by octavo init. docs/config.md has every key; octavo check shows what runs.", lines);
+  return toml_text("Made by octavo init. Page config has every key; octavo check shows what runs.",
+                   lines);
 }
 
 Verdict Wizard::verdict(const std::vector<TomlLine> &lines) const {

@@ -122,12 +122,13 @@ void negotiate(Negotiation &n, const octavo_open_desc &desc, const octavo_host *
   for (const std::string &warning : n.warnings) warn(host, kConfigDomain, warning);
 }
 
+// The first cause comes first.
 std::string refusal(const Negotiation &n) {
-  std::string text = "nothing that the configuration allows can run here";
+  std::string text;
   for (const Candidate &c : n.candidates) {
     for (const Verdict &v : c.verdicts) {
       if (v.decision != OCTAVO_DECLINE) continue;
-      text += "\n  " + c.id + ": " + v.text;
+      text += (text.empty() ? "" : "\n  ") + c.id + ": " + v.text;
       if (!v.evidence.empty()) text += "\n    found: " + v.evidence;
       if (!v.remedy.empty()) text += "\n    remedy: " + v.remedy.text;
     }

@@ -185,9 +185,9 @@ std::string no_kernels(const std::string &kind) {
 
 std::string install_kernels(const std::string &kind) {
   return kind == "cuda" ? "install them from the file of this release: `python -m pip install "
-                          "octavo_cuda-*.whl` (docs/install.md#wheel)"
+                          "octavo_cuda-*.whl` (page install)"
                         : "install a plugin of kernels for it: its manifest states [kernels] "
-                          "(docs/writing_kernels.md)";
+                          "(page writing_kernels)";
 }
 
 std::vector<InstalledKernels> installed_kernels(const Negotiation &n,

@@ -266,7 +266,7 @@ class Handshake {
     throw Declined{OCTAVO_REASON_ABI,
                    concat(manifest_.library, ": the table of ", id, " lacks ", enumerate(missing),
                           ", which every plugin with this interface must have"),
-                   "implement what is missing; docs/abi.md lists the required functions"};
+                   "implement what is missing; page abi lists the required functions"};
   }
 
   const Manifest &manifest_;

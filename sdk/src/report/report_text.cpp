@@ -31,15 +31,43 @@ std::string pad(std::string text, size_t width) {
   return text;
 }
 
+// Further lines of one text stand below its first.
+std::string indented(const std::string &text, size_t columns) {
+  std::string all;
+  for (const char c : text) all += c == '\n' ? "\n" + std::string(columns, ' ') : std::string(1, c);
+  return all;
+}
+
+// What a page for people is called in a report: the files are in a checkout only.
+std::string page_of(const Json &v) {
+  const std::string file = scalar(v["page"]);
+  return "page " + file.substr(5, file.size() - 8);  // docs/reasons/config.md: reasons/config
+}
+
+// The answer to "is FP8 on?", before all else.
+std::string answer_of(const Json &j) {
+  const std::string runs = scalar(j["runs"]);
+  if (j["runs"].is_null() && !j.contains("wanted"))
+    return scalar(j["first_refusal"]["reason"]) == "resource" ? "unknown: see what is refused"
+                                                              : "no: the configuration is refused";
+  if (j["runs"].is_null()) return "no: nothing that the configuration allows runs here";
+  if (runs != "fp8") return "no: " + runs + " runs";
+  const std::string device = scalar(j["device"]);
+  return "yes: " + scalar(j["backend"]["id"]) + " " + scalar(j["backend"]["version"]) + " on " +
+         device.substr(0, device.find(' ')) +
+         (scalar(j["speed"]) == "native" ? "" : ", emulated (not faster)");
+}
+
 std::string verdict_line(const Json &v) {
   // Verdicts of the configuration have a stage, but no level of the ABI.
   const Json &where = scalar(v["level"]) == "other" ? v["stage"] : v["level"];
-  std::string text = scalar(where) + " " + scalar(v["decision"]) + ": " + scalar(v["text"]);
+  std::string text =
+      scalar(where) + " " + scalar(v["decision"]) + ": " + indented(scalar(v["text"]), 6);
   if (v.contains("evidence")) text += "\n      found: " + scalar(v["evidence"]);
   if (v.contains("remedy")) text += "\n      remedy: " + scalar(v["remedy"]);
   if (v.contains("apply")) text += "\n      apply: " + scalar(v["apply"]);
   if (scalar(v["decision"]) == "decline" && v.contains("page"))
-    text += "\n      reason: " + scalar(v["reason"]) + ", see " + scalar(v["page"]);
+    text += "\n      reason: " + scalar(v["reason"]) + ", see " + page_of(v);
   return text;
 }
 
@@ -63,7 +91,7 @@ void layer_remedies(const Json &layers, const Lines &lines) {
     const Json &v = l["verdict"];
     if (!v.contains("apply")) continue;
     const std::string way =
-        scalar(v["apply"]) + "  (" + scalar(v["reason"]) + ", see " + scalar(v["page"]) + ")";
+        scalar(v["apply"]) + "  (" + scalar(v["reason"]) + ", see " + page_of(v) + ")";
     auto found =
         std::find_if(ways.begin(), ways.end(), [&](const auto &w) { return w.first == way; });
     if (found == ways.end()) found = ways.insert(ways.end(), {way, {}});
@@ -112,6 +140,7 @@ void probes_text(const Json &plugins, const Lines &lines) {
 
 void report_text(const Json &j, const Lines &lines) {
   auto row = [&](const std::string &name, const std::string &text) { lines(pad(name, 11) + text); };
+  if (!j.contains("layers")) row("FP8", answer_of(j));
   row("octavo", scalar(j["octavo"]));
   row("config", scalar(j["config"]));
   if (j.contains("wanted"))

@@ -63,5 +63,5 @@ def refusal(folder, **more):
     """The text of octavo.UnsupportedError, which names the plugin and has a remedy."""
     found, text = said_of(folder, **more)
     assert type(found) is octavo.UnsupportedError, (found, text)
-    assert "\n  fake: " in text and "\n    remedy: " in text and "fp8.fallback is empty" in text, text
+    assert "\nfake: " in f"\n{text}" and "\n    remedy: " in text and "fp8.fallback is empty" in text, text
     return text

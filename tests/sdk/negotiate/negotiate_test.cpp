@@ -83,8 +83,7 @@ TEST_F(Negotiate, auto_goes_past_one_that_declines) {
 TEST_F(Negotiate, named_backend_that_is_missing) {
   request().set("fp8.backend", "tte").plugins(dir.path());
   EXPECT_EQ(open(), OCTAVO_UNSUPPORTED);
-  EXPECT_THAT(error(), StartsWith("nothing that the configuration allows can run here\n"
-                                  "  tte: no backend \"tte\" is installed; found "));
+  EXPECT_THAT(error(), StartsWith("tte: no backend \"tte\" is installed; found "));
   EXPECT_THAT(error(), HasSubstr("reference"));
   EXPECT_THAT(error(), HasSubstr("\n    found: looked for tte.octavo-plugin.toml in " + dir.path() +
                                  " (given by the host)"));
@@ -194,14 +193,14 @@ TEST_F(Negotiate, deterministic_results_are_demanded_of_kernels_and_backend) {
 TEST_F(Negotiate, requirement_that_is_not_met_is_refused) {
   request().text("[fp8.require]\nnative = true");
   EXPECT_EQ(open(), OCTAVO_UNSUPPORTED);
-  EXPECT_THAT(error(), HasSubstr("\n  te: fp8.require.native: FP8 units are required, none are "
+  EXPECT_THAT(error(), HasSubstr("te: fp8.require.native: FP8 units are required, none are "
                                  "here\n    found: kernels cpu."));
   EXPECT_THAT(error(), HasSubstr("\n    remedy: set fp8.require.native = false, or run where the "
                                  "requirement is met\n"));
   std::string report;
   EXPECT_EQ(request_.print(octavo_explain, "text", report), OCTAVO_UNSUPPORTED);
   EXPECT_THAT(report, HasSubstr("\n      apply: replace line 2 of octavo.toml by `native = false`\n"
-                                "      reason: require, see docs/reasons/require.md\n"));
+                                "      reason: require, see page reasons/require\n"));
 }
 
 TEST_F(Negotiate, requirements_do_not_bind_a_fallback_to_another_precision) {
@@ -244,9 +243,7 @@ TEST_F(Negotiate, refusal_without_evidence_and_remedy) {
   put_fake(dir, "plugins", "check_silent");
   request().text("[fp8]\nbackend = \"fake\"").plugins(dir / "plugins");
   EXPECT_EQ(open(), OCTAVO_UNSUPPORTED);
-  EXPECT_EQ(error(),
-            "nothing that the configuration allows can run here\n  fake: no\n  fp8.fallback is "
-            "empty, so nothing else was tried");
+  EXPECT_EQ(error(), "fake: no\n  fp8.fallback is empty, so nothing else was tried");
 }
 
 TEST_F(Negotiate, empty_table_of_a_backend_that_is_not_installed) {
@@ -304,7 +301,7 @@ TEST_F(Negotiate, lock_without_what_cannot_be_loaded) {
   std::string out;
   ASSERT_EQ(octavo_lock(&d, Request::append_line, &out), OCTAVO_OK) << error();
   EXPECT_EQ(out.find("fake 1.2.3"), 0u);
-  EXPECT_THAT(warnings(), ElementsAre(StartsWith("absent is not locked: nothing that the ")));
+  EXPECT_THAT(warnings(), ElementsAre(StartsWith("absent is not locked: absent: no backend ")));
 }
 
 }  // namespace

@@ -224,10 +224,10 @@ TEST_F(ReportTest, wrong_configuration_is_reported_in_every_format) {
   EXPECT_EQ(j["first_refusal"]["text"], text);
   EXPECT_EQ(j["first_refusal"]["apply"], apply);
   EXPECT_EQ(print(octavo_explain, "text", OCTAVO_INVALID),
-            "octavo     " + text_of(octavo_version()) +
+            "FP8        no: the configuration is refused\noctavo     " + text_of(octavo_version()) +
                 "\nconfig     octavo.toml\nruns       nothing\nrefused    config decline: " + text +
                 "\n      remedy: correct the configuration\n      apply: " + apply +
-                "\n      reason: config, see docs/reasons/config.md\n");
+                "\n      reason: config, see page reasons/config\n");
   EXPECT_THAT(print(octavo_explain, "tree", OCTAVO_INVALID), HasSubstr("apply: " + apply));
   EXPECT_EQ(request.host.error(), text);
 }
@@ -241,9 +241,8 @@ TEST_F(ReportTest, layers_say_how_to_bring_them_to_fp8) {
   const json v = json::parse(report("json"))["layers"][0]["verdict"];
   EXPECT_EQ(v["apply"], "replace line 2 of octavo.toml by `skip = [\"x\"]`");
   EXPECT_EQ(v["page"], "docs/reasons/policy.md");
-  EXPECT_THAT(report("text"),
-              HasSubstr("  to run lm_head in FP8: replace line 2 of octavo.toml by "
-                        "`skip = [\"x\"]`  (policy, see docs/reasons/policy.md)\n"));
+  EXPECT_THAT(report("text"), HasSubstr("  to run lm_head in FP8: replace line 2 of octavo.toml by "
+                                        "`skip = [\"x\"]`  (policy, see page reasons/policy)\n"));
 }
 
 TEST_F(ReportTest, layers_of_a_fallback_say_what_was_refused) {

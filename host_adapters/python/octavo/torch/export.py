@@ -206,7 +206,7 @@ def export(model: torch.nn.Module, folder: str | os.PathLike[str], layout: str =
     if not found:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:4])
         raise UnsupportedError(f"octavo.export: expected a layer whose codes the layout {layout!r} can hold, found none "
-                               f"({reasons}); choose a recipe or a layout that docs/export.md lists")
+                               f"({reasons}); choose a recipe or a layout that page export lists")
     plain = sorted(name for name, module in model.named_modules()
                    if isinstance(module, torch.nn.Linear) and name not in found)
     # A config says once for all linears whether x has a scale of its own (static) or one of each forward.

@@ -156,9 +156,14 @@ ForkingPickler.register(SlotGradient, lambda g: _Value(g.plain()).__reduce__())
 ForkingPickler.register(GradientView, lambda v: _Value(v.plain()).__reduce__())
 
 
+def _kind_of(thing):
+    """The kind of a thing that is not an object of the expected class, for a message."""
+    return f"the class {thing.__name__}; give an object of it" if isinstance(thing, type) else type(thing).__name__
+
+
 def _check_model(model):
     if not isinstance(model, torch.nn.Module):
-        raise InvalidError(f"model: expected a torch.nn.Module, found {type(model).__name__}")
+        raise InvalidError(f"model: expected a torch.nn.Module, found {_kind_of(model)}")
     wrappers = {"DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule",
                 "DataParallel", "DeepSpeedEngine"}
     found = wrappers.intersection(c.__name__ for c in type(model).__mro__)
@@ -180,7 +185,7 @@ def _check_optimizer(model, optimizer):
         return
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidError(f"optimizer: expected a torch.optim.Optimizer or None, found "
-                           f"{type(optimizer).__name__}")
+                           f"{_kind_of(optimizer)}")
     own = {id(p) for p in model.parameters()}
     foreign = sum(id(p) not in own for g in optimizer.param_groups for p in g["params"])
     if foreign:

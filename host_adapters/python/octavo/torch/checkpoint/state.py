@@ -85,8 +85,9 @@ def expect_tensors(state):
 def read_metadata(state):
     """The fields of the metadata, of their types. Raises InvalidError for one without, and for damage, and
     VersionError for another schema."""
+    text = metadata_bytes(state)
     try:
-        found = json.loads(metadata_bytes(state))
+        found = json.loads(text)
     except (ValueError, RecursionError) as e:
         raise InvalidError(f"{METADATA}: expected the JSON of octavo.state_dict, found another text ({e}); load another "
                            "checkpoint") from e
