@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "octavo/kernels.h"
 #include "octavo/octavo.h"
 
 namespace octavo::bench {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "host_adapters/standalone/simd.h"
+#include "octavo/kernels.h"
 #include "tests/samples/tiny_training.h"
 #include "tests/support/param_name.h"
 

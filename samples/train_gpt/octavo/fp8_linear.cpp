@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "host_adapters/standalone/error.h"
+#include "octavo/kernels.h"
 
 namespace gpt {
 
