@@ -22,7 +22,7 @@ DEVICE_CUDA = 2
 PER_TENSOR, PER_ROW, BLOCK_1X128, BLOCK_128X128 = 0, 1, 2, 3
 RULE_GIVEN, RULE_QUOTIENT, RULE_MSAMP = 0, 1, 4
 # Positions of the functions in octavo_kernels, after its 8 bytes of header.
-OPEN, CLOSE, WORKSPACE, QUANTIZE, GEMM, SUM_ROWS, GET_EXTENSION = 1, 2, 5, 6, 11, 12, 19
+OPEN, CLOSE, WORKSPACE, QUANTIZE, GEMM, SUM_ROWS, GET_EXTENSION = 1, 2, 5, 6, 11, 12, 18
 # Verbs of the tables of octavo/draft: id of the table, place in it.
 ADAM, SUM_QUANTIZED, ONE_PASS = ("adam", 0), ("msamp", 0), ("one_pass", 0)
 
@@ -125,7 +125,7 @@ class GpuKernels:
                     "open_device")
         extension = ctypes.CFUNCTYPE(Pointer, Pointer, Str)(table[1 + GET_EXTENSION])
         for draft, place in (ADAM, SUM_QUANTIZED, ONE_PASS):
-            name = f"octavo.kernels.{draft}/1".encode()
+            name = f"octavo.kernels.{draft}/{2 if draft == 'adam' else 1}".encode()
             further = ctypes.cast(extension(self.ctx, Str(name, len(name))), ctypes.POINTER(Pointer))
             self._verbs[draft, place] = verb(further[1 + place])
 
