@@ -55,7 +55,8 @@ uint8_t *Arena::allocate(uint64_t bytes, Use use, std::string name, uint32_t rol
   }
   std::memset(base_ + end, kRedByte, next_ - end);
   pages_ = round_up(next_, page);
-  for (; locked_ < pages_; locked_ += kLocked) lock_.lock(base_ + locked_, kLocked);
+  const uint64_t used = pages_ + static_cast<uint64_t>(base_ - mapped_);
+  for (; locked_ < used; locked_ += kLocked) lock_.lock(mapped_ + locked_, kLocked);
   regions_.push_back({begin, bytes, use, std::move(name), role});
   return base_ + begin;
 }

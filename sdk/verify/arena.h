@@ -59,7 +59,7 @@ class Arena {
   uint8_t *base_;
   uint64_t next_;
   uint64_t pages_ = 0;
-  uint64_t locked_ = 0;  // bytes from base_ on
+  uint64_t locked_ = 0;  // bytes from mapped_ on
   PageLock lock_;
   std::vector<Region> regions_;
 };
