@@ -171,7 +171,15 @@ __device__ __forceinline__ RawPack encode_state(const StateScales &s, int64_t fi
       if (factor != nullptr) values[i] *= *factor;
       if (i < n) stats.add(values[i]);
     }
-    const RawPack codes = encode_state(scales, first, values, n, keeps_positive, {}, stage);
+    RawPack codes = encode_state(scales, first, values, n, keeps_positive, {}, stage);
+    /* Conversions, products and quotients lose the sign of the element that is NaN. */
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      if (i >= n || !is_nan(values[i])) continue;
+      const uint32_t sign = float_bits(in.load(first + i)) < 0 ? 0x80u : 0u;
+      uint32_t &word = codes.low.at[i / 4];
+      word = (word & ~(0x80u << i % 4 * 8)) | sign << i % 4 * 8;
+    }
     if (is_whole)
       store_pack(static_cast<char *>(out.data) + first, 1, codes);
     else

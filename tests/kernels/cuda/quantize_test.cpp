@@ -61,6 +61,38 @@ TEST(CudaQuantize, the_code_of_every_nan_as_the_cpu) {
           }
 }
 
+TEST(CudaQuantize, the_code_of_every_nan_in_a_state_as_the_cpu) {
+  Devices devices;
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  uint64_t seed = 1;
+  for (const uint32_t granularity : {uint32_t{OCTAVO_FLAT_256}, uint32_t{OCTAVO_EXPANDED_128}})
+    for (const uint32_t in : kIn)
+      for (const int64_t skipped : {0, 3})
+        for (const float factor : {0.37f, kNan, -kNan, std::numeric_limits<float>::infinity()})
+          for (const Values values : {Values::kSpecial, Values::kNan}) {
+            Twins twins(seed++);
+            const auto from = twins.tensor(11, 117, in, values, 0, skipped);
+            const auto to = twins.tensor(11, 117, OCTAVO_E4M3FN, Values::kNormal, 0, skipped);
+            const size_t scales = twins.floats(std::vector<float>(64, 7.0f));
+            const size_t given = twins.floats({factor});
+            for (int side = 0; side < 2; ++side) {
+              const octavo_tensor tensor = twins.at(side, from);
+              octavo_tensor codes = twins.at(side, to);
+              const octavo_scale s =
+                  OCTAVO_SCALE(twins.data(side, scales), 0, OCTAVO_F32, granularity);
+              auto c = make_call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
+              c.in = &tensor;
+              c.out = &codes;
+              c.out_scale_inv = &s;
+              c.in_scale_inv = twins.floats_at(side, given);
+              ASSERT_EQ(devices.run(side, &octavo_kernels::quantize, c), OCTAVO_OK)
+                  << devices.last_text();
+            }
+            twins.expect_equal("granularity " + std::to_string(granularity) + " in " +
+                               std::to_string(in) + " factor " + std::to_string(factor));
+          }
+}
+
 TEST(CudaQuantize, warm_up_is_decided_on_the_device) {
   Devices devices;
   for (const float counter : {0.0f, 3.0f, 4.0f, 100.0f}) {
