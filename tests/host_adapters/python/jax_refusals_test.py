@@ -55,7 +55,7 @@ def test_the_state_of_another_model_is_refused(state):
     with pytest.raises(octavo.InvalidError, match="no such name"):
         state["gate"]
     strange = oj.State(state.session, {**state.slots, "session/x/amax_history": jnp.zeros((3, 2))})
-    with pytest.raises(octavo.InvalidError, match=r"expected \[1024, 2\].*found \[3, 2\].*another model"):
+    with pytest.raises(octavo.InvalidError, match=r"expected \[16, 2\].*found \[3, 2\].*another model"):
         oj.end_step(strange)
 
 
