@@ -143,11 +143,10 @@ static octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *byte
 /* [quantize] */
 static void write_codes(octavo_tensor *out, const octavo_tensor *in, float scale, int turned) {
   for (int64_t r = 0; out && r < out->rows; ++r) {
-    uint8_t *codes = (uint8_t *)out->data + r * out->stride;
     for (int64_t c = 0; c < out->cols; ++c) {
       const int64_t row = turned ? c : r, col = turned ? r : c;
       const float value = row < in->rows && col < in->cols ? load(in, row, col) * scale : 0.0f;
-      codes[c] = encode(out->dtype, value);
+      ((uint8_t *)out->data)[r * out->stride + c] = encode(out->dtype, value);
     }
   }
 }
@@ -163,13 +162,12 @@ static octavo_status quantize(void *ctx, const octavo_quantize *c) {
       !is_output(c->out_t, c->out_t_scale_inv))
     return fail(ctx, OCTAVO_UNSUPPORTED,
                 "quantize: expected float32, one scale, given or the quotient");
-  float amax = 0;
-  int nonfinite = 0;
+  float amax = 0, nonfinite = 0;
   for (int64_t r = 0; r < in->rows; ++r)
     for (int64_t i = 0; i < in->cols; ++i) {
       const float value = fabsf(load(in, r, i));
       if (value > amax) amax = value; /* a NaN is no maximum */
-      nonfinite |= !isfinite(value);
+      if (!isfinite(value)) nonfinite = 1;
     }
   float scale = c->scale ? *c->scale : 1.0f, amax_used = amax < c->eps ? c->eps : amax;
   if (c->rule == OCTAVO_RULE_QUOTIENT && amax_used > 0 && !isinf(amax_used)) {
@@ -181,7 +179,7 @@ static octavo_status quantize(void *ctx, const octavo_quantize *c) {
   if (c->out_scale_inv && (c->out || c->out_t)) *(float *)c->out_scale_inv->data = 1.0f / scale;
   if (c->out_t_scale_inv && c->out_t) *(float *)c->out_t_scale_inv->data = 1.0f / scale;
   if (c->amax && amax > *c->amax) *c->amax = amax; /* atomically, where calls run at once */
-  if (c->nonfinite && nonfinite) *c->nonfinite = 1;
+  if (c->nonfinite && nonfinite > 0) *c->nonfinite = 1;
   return OCTAVO_OK;
 }
 /* [/quantize] */
@@ -244,10 +242,8 @@ static octavo_status copy(void *ctx, const octavo_copy *c) {
 
 /* [memory] */
 static octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
-  *out = NULL;
-  if (bytes == 0) return OCTAVO_OK;
-  *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *out ? OCTAVO_OK : fail(ctx, OCTAVO_NO_RESOURCE, "allocate: no memory");
+  *out = bytes > 0 ? aligned_alloc(256, (bytes + 255) / 256 * 256) : NULL;
+  return *out || bytes == 0 ? OCTAVO_OK : fail(ctx, OCTAVO_NO_RESOURCE, "allocate: no memory");
 }
 static void release(void *ctx, void *data) {
   (void)ctx;
