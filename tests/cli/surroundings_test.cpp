@@ -102,7 +102,7 @@ TEST_F(CliSurroundings, a_relative_file_in_a_deleted_folder_is_named) {
   for (const char *command : {"check a.toml", "config show a.toml", "plugin lock a.toml"}) {
     const Finished f = run(command, deleted);
     EXPECT_EQ(f.exit_code, 2) << command;
-    EXPECT_THAT(f.err,
+    EXPECT_THAT(f.out + f.err,
                 HasSubstr("a.toml: expected a current directory for a relative path, found none"))
         << command;
   }

@@ -12,7 +12,9 @@ using testing::Not;
 class CliTerminal : public Cli {
  protected:
   // A command that writes one error to stderr.
-  Finished error(bool terminal) { return octavo({"check", "--set", "schema=2"}, terminal); }
+  Finished error(bool terminal) {
+    return octavo({"config", "show", "--set", "schema=2"}, terminal);
+  }
   static constexpr const char *kMessage =
       ": override schema: schema: expected 1, the only one that this version reads, found 2";
   static std::string shown(const char *word) {
@@ -48,9 +50,9 @@ TEST_F(CliTerminal, verdicts_have_colours_where_they_are_asked_for) {
   EXPECT_THAT(octavo({"check", "--color", "always"}).out,
               HasSubstr("runs       \033[1;32mfp8\033[0m\n"));
   EXPECT_THAT(octavo({"--color=always", "doctor"}).out, HasSubstr("\n\033[1mfix first\033[0m  "));
-  EXPECT_THAT(octavo({"check", "--color", "always", "--set", "schema=2"}).err,
+  EXPECT_THAT(octavo({"config", "show", "--color", "always", "--set", "schema=2"}).err,
               HasSubstr("\033[1;31merror\033[0m: "));
-  EXPECT_THAT(octavo({"check", "--color=never", "--set", "schema=2"}, true).err,
+  EXPECT_THAT(octavo({"config", "show", "--color=never", "--set", "schema=2"}, true).err,
               Not(HasSubstr("\033")));
   EXPECT_EQ(octavo({"check", "--color", "red"}).err,
             "error: --color: expected auto, always or never, found \"red\"\n");

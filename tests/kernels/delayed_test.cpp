@@ -183,7 +183,7 @@ TEST(Delayed, a_nan_in_an_older_row_keeps_the_scale_of_a_maximum_only) {
       p.update(&kernels, 2.0f);
       EXPECT_EQ(p.scale[0], use_max != 0 && flags != 0 ? 1.0f : 224.0f) << use_max << flags;
       p.update(&kernels, kNan);
-      EXPECT_EQ(p.history[2], 2.0f);
+      EXPECT_EQ(p.history[1], 2.0f);
     }
 }
 

@@ -55,7 +55,7 @@ def wrong_ones(validator):
 
 
 def right_ones(validator, root):
-    """The same, by the configurations that pages show, samples read and tests run."""
+    """The same, by the configurations (not the manifests) that pages show, samples read and tests run."""
     texts = [("run.py", text) for text in run.RUNS]
     texts += [(path, path.read_text()) for path in root.glob("samples/**/octavo.toml")]
     for page in root.glob("docs/*.md"):
@@ -64,7 +64,9 @@ def right_ones(validator, root):
     faults = []
     for path, text in texts:
         document = parsed(text)
-        if document is not None and (found := validator.faults(document)):
+        if document is None or document.keys() & {"kernels", "requires"}:
+            continue
+        if (found := validator.faults(document)):
             faults.append(f"{path}: expected that the schema accepts this, found {found[0]}\n{text}")
     return len(texts), faults
 

@@ -61,7 +61,7 @@ class OpenClKernels : public testing::Test {
 
 TEST_F(OpenClKernels, what_cannot_be_is_refused) {
   void *memory = nullptr;
-  EXPECT_EQ(memory_->allocate(ctx_, uint64_t{1} << 45, &memory), OCTAVO_RESOURCE);
+  EXPECT_EQ(memory_->allocate(ctx_, uint64_t{1} << 45, &memory), OCTAVO_NO_RESOURCE);
   EXPECT_EQ(memory, nullptr);
   EXPECT_THAT(host_.last_text(), HasSubstr("a buffer of 35184372088832 bytes answered"));
   EXPECT_THAT(host_.last_text(), HasSubstr("use a smaller batch or model"));

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "host_adapters/standalone/error.h"
+#include "octavo/kernels.h"
 #include "tests/samples/replica_group.h"
 #include "tests/support/cuda_on_cpu/runtime.h"
 #include "tests/support/environment.h"
@@ -204,14 +205,13 @@ TEST(SealedDevice, kernels_do_not_reach_memory_of_the_host) {
     call.kind = OCTAVO_KIND_PROLOGUE_CALL;
     call.prologue = &gelu;
     call.out = &out;
-    octavo_status status = static_cast<const octavo_fused *>(
-                               octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_FUSED_ID)))
-                               ->apply(run.session(), &call);
+    const octavo_session_desc *desc = octavo_run_session_desc(run.get());
+    octavo_status status = desc->kernels->prologue(desc->kernels_ctx, &call);
     if (status == OCTAVO_OK) {
       float y = 0.0f;
       status = static_cast<const octavo_memory *>(
                    octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_MEMORY_ID)))
-                   ->copy(octavo_run_session_desc(run.get())->kernels_ctx, &y, out.data, sizeof y);
+                   ->copy(desc->kernels_ctx, &y, out.data, sizeof y);
     }
     std::_Exit(status == OCTAVO_FAILED_DEVICE ? 7 : 1);
   };

@@ -87,9 +87,9 @@ TEST_P(PlanOfTraining, is_what_ranks_keep_and_send) {
     replica.take_step(corpus, 1);
   });
 
-  const octavo::test::Finished f =
-      octavo::test::run_program({OCTAVO_CLI, "estimate", shapes, "--json", "--mesh",
-                                 std::to_string(world), "--backend", name});
+  const octavo::test::Finished f = octavo::test::run_program(
+      {OCTAVO_CLI, "estimate", shapes, "--json", "--mesh", std::to_string(world), "--backend", name,
+       "--config", options.config});
   ASSERT_EQ(f.exit_code, 0) << f.err;
   const json plan = json::parse(f.out)["columns"][0];
   ASSERT_TRUE(plan.contains("wire")) << plan;

@@ -162,11 +162,11 @@ std::shared_ptr<OpenDevice> with_layer(std::shared_ptr<const OpenDevice> below,
   layer->memory_below = below->memory();
   layer->tables_below = KernelsTables(layer->below, layer->below_ctx);
   place_drafts<&octavo_adam_kernels::adam_step, &octavo_adam_kernels::gradient_scale,
-               &octavo_msamp_kernels::sum_quantized, &octavo_msamp_kernels::scale_values,
-               &octavo_msamp_kernels::prescale_update, &octavo_rounding_kernels::adam_rounded,
-               &octavo_rounding_kernels::round_codes, &octavo_rounding_kernels::count,
-               &octavo_one_pass_kernels::adam_one_pass, &octavo_fp4_kernels::quantize_fp4>(
-      layer->drafts);
+               &octavo_adam_kernels::sum_of_squares, &octavo_msamp_kernels::sum_quantized,
+               &octavo_msamp_kernels::scale_values, &octavo_msamp_kernels::prescale_update,
+               &octavo_rounding_kernels::adam_rounded, &octavo_rounding_kernels::round_codes,
+               &octavo_rounding_kernels::count, &octavo_one_pass_kernels::adam_one_pass,
+               &octavo_fp4_kernels::quantize_fp4>(layer->drafts);
   const size_t before = verdicts.size();
   const VerdictSink sink(verdicts);
   std::string thrown;

@@ -56,6 +56,7 @@ class Private : public Least<Private> {
 // With both optional interfaces that have stages.
 template <typename Self>
 struct Owning : Least<Self>, Optimizer<Self>, Gradients<Self> {
+  Algorithm algorithm() const { return kAdamW; }
   void step(Pass &, const StepGroup &) const {}
   void write(Pass &, const WriteCall &) const {}
   void reduce(Reduction &) const {}
@@ -63,8 +64,15 @@ struct Owning : Least<Self>, Optimizer<Self>, Gradients<Self> {
 
 struct CorrectOwning : Owning<CorrectOwning> {};
 
+// expect: expected Algorithm algorithm() const, which names the optimizer and its hyperparameters
+struct NoAlgorithm : Least<NoAlgorithm>, Optimizer<NoAlgorithm> {
+  void step(Pass &, const StepGroup &) const {}
+  void write(Pass &, const WriteCall &) const {}
+};
+
 // expect: expected void step(Pass &, const StepGroup &) const
 struct NoStep : Least<NoStep>, Optimizer<NoStep> {
+  Algorithm algorithm() const { return kAdamW; }
   void setp(Pass &, const StepGroup &) const {}
   void write(Pass &, const WriteCall &) const {}
 };
@@ -166,6 +174,7 @@ template <typename T>
 constexpr auto kUse = &Tables<T>::get_interface;
 const void *use(octavo_str id) {
   kUse<CorrectOwning>(id), kUse<NoStep>(id), kUse<OtherWrite>(id), kUse<OtherReduce>(id);
+  kUse<NoAlgorithm>(id);
   kUse<NoOptimizer>(id), kUse<NoGradients>(id), kUse<VerbForHook>(id);
   kUse<OtherVerbForHook>(id), kUse<OtherWeightCast>(id), kUse<NoShards>(id);
   kUse<Correct>(id), kUse<Misspelt>(id), kUse<NotConst>(id), kUse<OtherArgument>(id);

@@ -43,6 +43,7 @@ TEST_F(ConfigTest, defaults) {
   EXPECT_EQ(value(c, "layers.skip"), "[\"*head*\"]");
   EXPECT_EQ(value(c, "layers.min_gain"), "\"auto\"");
   EXPECT_EQ(value(c, "device.kind"), "\"auto\"");
+  EXPECT_EQ(value(c, "device.layers"), "[]");
   EXPECT_EQ(value(c, "plugins.path"), "[]");
   EXPECT_EQ(value(c, "plugins.trust"), "\"owner\"");
   EXPECT_EQ(value(c, "plugins.pins"), "[]");
@@ -57,7 +58,7 @@ TEST_F(ConfigTest, defaults) {
   EXPECT_EQ(value(c, "trace.directory"), "\"\"");
   EXPECT_EQ(value(c, "trace.first_step"), "2");
   EXPECT_EQ(value(c, "trace.steps"), "1");
-  EXPECT_EQ(c.settings.size(), 30u);
+  EXPECT_EQ(c.settings.size(), 31u);
   for (const auto &[name, setting] : c.settings) EXPECT_EQ(setting.origin, "default") << name;
 }
 

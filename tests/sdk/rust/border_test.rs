@@ -132,7 +132,10 @@ fn the_table_has_the_plugins_names() {
     }
     f.host.abi_major += 1;
     let mut out = null();
-    assert_eq!(unsafe { crate::wrong::octavo_plugin_query_1(&f.host, &mut out) }, OCTAVO_INCOMPATIBLE);
+    assert_eq!(
+        unsafe { crate::wrong::octavo_plugin_query_1(&f.host, &mut out) },
+        OCTAVO_INCOMPATIBLE
+    );
     assert!(out.is_null());
 }
 

@@ -51,6 +51,7 @@ OCTAVO_AUTHOR_SIGNATURE(HasCastWeight, cast_weight, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasForward, forward, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasBackward, backward, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasFinishStep, finish_step, IsConstVerb);
+OCTAVO_AUTHOR_SIGNATURE(HasAlgorithm, algorithm, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasStep, step, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasWrite, write, IsConstVerb);
 OCTAVO_AUTHOR_SIGNATURE(HasReduce, reduce, IsConstVerb);
@@ -85,6 +86,7 @@ struct Signatures<T, std::enable_if_t<std::is_base_of<Backend<T, typename T::Opt
   static constexpr bool is_optimizer = std::is_base_of<Optimizer<T>, T>::value;
   static constexpr bool has_step = HasStep<T, void(Pass &, const StepGroup &)>();
   static constexpr bool has_write = HasWrite<T, void(Pass &, const WriteCall &)>();
+  static constexpr bool algorithm = !is_optimizer || HasAlgorithm<T, Algorithm()>();
   static constexpr bool step = !is_optimizer || has_step;
   static constexpr bool write = !is_optimizer || has_write;
   static constexpr bool optimizer = is_optimizer || !(has_step || has_write);
@@ -97,9 +99,9 @@ struct Signatures<T, std::enable_if_t<std::is_base_of<Backend<T, typename T::Opt
   static constexpr bool weight_cast = !is_sharding || has_weight_cast;
   static constexpr bool shards = is_sharding || !has_weight_cast;
   static constexpr bool hold = check && take_dtypes && take_parameter && take_linear && declare &&
-                               cast_weight && forward && backward && finish_step && step && write &&
-                               optimizer && reduce && gradients && weight_cast && shards &&
-                               quantize_weight && end_step;
+                               cast_weight && forward && backward && finish_step && algorithm &&
+                               step && write && optimizer && reduce && gradients && weight_cast &&
+                               shards && quantize_weight && end_step;
 
   // "expected": in the class, public, with this name and signature, once.
   static_assert(check, "expected static void check(const Device &, const Options &, Verdicts &)");
@@ -118,6 +120,9 @@ struct Signatures<T, std::enable_if_t<std::is_base_of<Backend<T, typename T::Opt
   static_assert(end_step,
                 "end_step is the verb of the base class; the member that it calls is "
                 "finish_step(Pass &, const StepCall &) const");
+  static_assert(algorithm,
+                "expected Algorithm algorithm() const, which names the optimizer and its "
+                "hyperparameters");
   static_assert(step, "expected void step(Pass &, const StepGroup &) const");
   static_assert(write, "expected void write(Pass &, const WriteCall &) const");
   static_assert(optimizer, "expected a backend with step() or write() to be an plugin::Optimizer");
