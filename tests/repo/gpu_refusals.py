@@ -12,10 +12,8 @@ import tree
 
 # Part of a message in host_adapters -> why it is no refusal of GPUs as such.
 KNOWN = {
-    "expected its parameters on cpu or cuda": "devices of other kinds",
-    "expected a tensor on cpu or cuda": "the same in C++",
+    "expected a tensor on cpu, cuda, xpu or a device of PrivateUse1": "devices of other kinds",
     "which is built for ROCm": "GPUs of another vendor have no kernels",
-    "model.cpu() before octavo.prepare trains it on the CPU": "adds to what liboctavo says of the machine",
     "of CUDA 13, by which the kernels multiply": "a library of the machine is missing",
     "expected a GPU for each, as NCCL needs": "two ranks share one",
     "expected a GPU for each, found ranks": "the same in C++",

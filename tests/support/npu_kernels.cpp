@@ -1,7 +1,8 @@
 // Kernels of a made-up device: the CPU's, for another type of device and with memory of its own.
 //
 // OCTAVO_NPU_TYPE is the type in DLPack: 12, or 1 for a plugin that replaces the kernels of the
-// CPU. The device has OCTAVO_NPU_DEVICES indices, of which only the last one works.
+// CPU. The device has OCTAVO_NPU_DEVICES indices, of which only the last one works. With
+// OCTAVO_NPU_STREAM in the environment casts are those of this stream, a number, and others fail.
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -42,6 +43,13 @@ octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   return status;
 }
 
+octavo_status quantize(void *ctx, const octavo_quantize *c) {
+  const char *only = std::getenv("OCTAVO_NPU_STREAM");
+  if (only != nullptr && reinterpret_cast<uintptr_t>(c->stream) != std::strtoul(only, nullptr, 10))
+    return OCTAVO_INVALID;
+  return octavo_cpu_kernels()->quantize(ctx, c);
+}
+
 octavo_status allocate(void *, uint64_t bytes, void **out) {
   *out = bytes == 0 ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return bytes == 0 || *out != nullptr ? OCTAVO_OK : OCTAVO_NO_RESOURCE;
@@ -64,6 +72,7 @@ const void *get_interface(octavo_str id) {
     own.probe_device = probe_device;
     own.open_device = open_device;
     own.describe = describe;
+    own.quantize = quantize;
     return own;
   }();
   static const octavo_memory memory = {

@@ -179,6 +179,7 @@ I32, U8, F16, F32, BF16 = 0 | 32 << 8, 1 | 8 << 8, 2 | 16 << 8, 2 | 32 << 8, 4 |
 E4M3FN, E5M2, E8M0FNU = 10 | 8 << 8, 12 | 8 << 8, 14 | 8 << 8
 
 LINE = c.CFUNCTYPE(None, c.c_void_p, Str)
+TAKE_SETTING = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Setting))
 
 
 def declare(library):
@@ -193,6 +194,7 @@ def declare(library):
         "octavo_list": (c.c_uint32, text),
         "octavo_probe": (c.c_uint32, text),
         "octavo_check_config": (c.c_uint32, text),
+        "octavo_settings": (c.c_uint32, [pointer(OpenDesc), TAKE_SETTING, c.c_void_p]),
         "octavo_report": (c.c_uint32, [run, Str, LINE, c.c_void_p]),
         "octavo_add_parameter": (c.c_uint32, [run, pointer(ParameterDesc), pointer(Verdict),
                                              pointer(c.c_uint32)]),

@@ -188,6 +188,19 @@ def _plain(setting):
             _abi.VALUE_TEXT: str(value.text)}[value.type]
 
 
+def settings_of(config):
+    """{dotted key: value} of the effective configuration; empty for a wrong one, which octavo_open then refuses."""
+    host, found = CtypesHost(), {}
+
+    def take(_, setting):
+        found[str(setting.contents.name)] = _plain(setting.contents)
+
+    desc, kept = config.desc(host.address, (_abi.DEVICE_AUTO, 0))
+    liboctavo().octavo_settings(ctypes.byref(desc), _abi.TAKE_SETTING(take), None)
+    del kept
+    return found
+
+
 class Run:
     """An open run of liboctavo. Use it from one thread at a time. device: (_abi.DEVICE_..., index),
     or by default what the configuration says."""

@@ -111,7 +111,7 @@ void Coupling::settle(const Entry &e, const LinearShape &shape, View weight, int
   if (weight && version == kAskTorch) version = version_of(weight);
   if (!weight && version != kPacked) version = 0;
   Codes &codes = codes_[p];
-  if (is_captured(e.device, e.stream())) put(flags_.since[kCaptured], 1);
+  if (is_captured(e.device)) put(flags_.since[kCaptured], 1);
   if (get(flags_.weights[p]) != 0 || get(flags_.since[kCaptured]) != 0 || version == kNoVersion ||
       codes.version.load(std::memory_order_acquire) != version ||
       codes.data.load(std::memory_order_relaxed) != data ||
@@ -220,7 +220,7 @@ void Coupling::gathered(uint32_t parameter, Owned packets, Owned amax) {
 }
 
 void Coupling::added_to_gradient(const Entry &e, uint32_t parameter) {
-  const uint8_t bits = is_captured(e.device, e.stream()) ? kAdded | kReplays : kAdded;
+  const uint8_t bits = is_captured(e.device) ? kAdded | kReplays : kAdded;
   std::atomic_ref<uint8_t>(flags_.gradients[parameter]).fetch_or(bits);
 }
 

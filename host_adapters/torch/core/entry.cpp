@@ -75,6 +75,8 @@ void fill(const Registration &given, Entry *e) {
   TORCH_ERROR_CODE_CHECK(torch_parse_device_string(device.c_str(), &type, &e->device.index));
   e->device.type = static_cast<int32_t>(type);
   e->device.index = std::max(e->device.index, 0);
+  const octavo_session_desc *desc = octavo_run_session_desc(given.run);  // null without a backend
+  e->device.has_graphs = desc != nullptr && desc->device.type == OCTAVO_DEVICE_CUDA;
   e->session_lists = lists(given, OCTAVO_OWNER_SESSION, 0);
   for (uint32_t p = 0; p < given.parameter_count; ++p) {
     e->parameters.push_back(lists(given, OCTAVO_OWNER_PARAMETER, p));

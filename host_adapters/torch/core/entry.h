@@ -64,6 +64,7 @@ struct ParameterShape {
 struct Device {
   int32_t type = 0;
   int32_t index = 0;
+  bool has_graphs = false;  // CUDA graphs: of a run on kernels for NVIDIA GPUs
 };
 
 // What a host gives; octavo_torch_register takes it from the Python package (ops.Registration).

@@ -1,10 +1,13 @@
-// Both functions are C: aoti_torch_get_current_cuda_stream is torch's stable ABI, and
-// cuStreamIsCapturing is the driver's.
+// What is not linked is looked up by name: aoti_torch_get_current_cuda_stream of torch's stable
+// ABI, cuStreamIsCapturing of the driver, and c10::Stream::native_handle.
 #include "stream.h"
 
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/headeronly/util/shim_utils.h>
 
 #include <atomic>
+#include <exception>
+#include <memory>
 
 #include "driver.h"
 #include "error.h"
@@ -13,6 +16,7 @@ namespace octavo::core {
 namespace {
 
 using CurrentStream = AOTITorchError (*)(int32_t device, void **stream);
+using NativeHandle = void *(*)(const StreamOpaque *stream);
 using IsCapturing = int (*)(void *stream, int *status);
 
 // The driver may be loaded after the first call without a graph, so absence is not remembered.
@@ -25,11 +29,39 @@ IsCapturing is_capturing() {
   return function;
 }
 
+// Of the device that torch calls its accelerator. A StreamHandle is a c10::Stream, whose native
+// handle torch's stable ABI does not give yet.
+void *native_stream(int32_t index) {
+  StreamHandle found = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_stream(index, &found));
+  const std::unique_ptr<StreamOpaque, decltype(&aoti_torch_delete_stream)> stream(
+      found, aoti_torch_delete_stream);
+  static const auto native = reinterpret_cast<NativeHandle>(
+      loaded("libc10.so", "_ZNK3c106Stream13native_handleEv"));  // c10::Stream::native_handle
+  static std::atomic<bool> has_handles = native != nullptr;
+  if (has_handles.load(std::memory_order_relaxed)) {
+    try {
+      return native(stream.get());
+    } catch (const std::exception &) {  // the device's guard has none
+      has_handles.store(false, std::memory_order_relaxed);
+    }
+  }
+  int64_t id = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_stream_id(stream.get(), &id));
+  if (id == 0) return nullptr;
+  raise(OCTAVO_UNSUPPORTED,
+        "the current stream: expected the default one, since torch's guard of this device gives no "
+        "native handle of a stream (getStreamNativeHandle), found stream " +
+            std::to_string(id) + "; call the model outside of the stream's scope");
+}
+
 }  // namespace
 
 void *current_stream(const Device &device) {
+  static const int32_t cpu = aoti_torch_device_type_cpu();
   static const int32_t cuda = aoti_torch_device_type_cuda();
-  if (device.type != cuda) return nullptr;
+  if (device.type == cpu) return nullptr;
+  if (device.type != cuda) return native_stream(device.index);
   static const auto function = reinterpret_cast<CurrentStream>(
       loaded("libtorch_cuda.so", "aoti_torch_get_current_cuda_stream"));
   if (function == nullptr)
@@ -42,12 +74,11 @@ void *current_stream(const Device &device) {
   return stream;
 }
 
-bool is_captured(const Device &device, void *stream) {
-  static const int32_t cpu = aoti_torch_device_type_cpu();
-  if (device.type == cpu) return false;
+bool is_captured(const Device &device) {
+  if (!device.has_graphs) return false;
   const IsCapturing function = is_capturing();
   int status = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
-  return function != nullptr && function(stream, &status) == 0 && status != 0;
+  return function != nullptr && function(current_stream(device), &status) == 0 && status != 0;
 }
 
 }  // namespace octavo::core

@@ -6,12 +6,12 @@
 
 namespace octavo::core {
 
-// torch's current stream of this device on this thread, as the contract has it (cudaStream_t).
-// Null, the default stream, on the CPU and on devices that are neither. Throws.
+// torch's current stream of this device on this thread, as its owner has it: a cudaStream_t on
+// CUDA, elsewhere what the device's guard gives as its native handle. Null, the default stream, on
+// the CPU and where the guard gives none. Throws, also for another stream of such a guard.
 void *current_stream(const Device &device);
 
-// Whether work on the stream becomes part of a CUDA graph in the place of running. False on the
-// CPU.
-bool is_captured(const Device &device, void *stream);
+// Whether work on the current stream becomes part of a CUDA graph instead of running.
+bool is_captured(const Device &device);
 
 }  // namespace octavo::core

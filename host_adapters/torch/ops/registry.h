@@ -9,15 +9,9 @@
 
 // Registers ops by implement(torch::stable::detail::StableLibrary &). The same functions for every
 // device: the run knows its own.
-#define OCTAVO_ON_EVERY_DEVICE(implement)             \
-  STABLE_TORCH_LIBRARY_IMPL(octavo, CPU, m) {         \
-    implement(m);                                     \
-  }                                                   \
-  STABLE_TORCH_LIBRARY_IMPL(octavo, CUDA, m) {        \
-    implement(m);                                     \
-  }                                                   \
-  STABLE_TORCH_LIBRARY_IMPL(octavo, PrivateUse1, m) { \
-    implement(m);                                     \
+#define OCTAVO_ON_EVERY_DEVICE(implement)                           \
+  STABLE_TORCH_LIBRARY_IMPL(octavo, CompositeExplicitAutograd, m) { \
+    implement(m);                                                   \
   }
 
 namespace octavo::ops {

@@ -17,6 +17,9 @@ Remedy use_cpu(const std::string &more = {}) {
 // Devices of a kind that a host without an index may have.
 constexpr int32_t kMostDevices = 16;
 
+// kDLExtDev of DLPack: devices of any vendor, which have their kinds to tell them apart.
+constexpr uint32_t kExtensionDevice = 12;
+
 // What a run asks of kernels.
 struct Wanted {
   uint32_t type = OCTAVO_DEVICE_AUTO;  // AUTO: any
@@ -45,6 +48,8 @@ Wanted wanted_of(const Negotiation &n, const octavo_device &asked) {
       w.kind = kind;
     else if (w.kernels == "auto")
       w.kind = "cpu";
+  } else if (w.type == kExtensionDevice && kind != "auto") {
+    w.kind = kind;
   } else {
     // Several kinds may share a type; a host's type counts more than a kind of another one.
     for (const InstalledKernels &k : installed_kernels(n))
@@ -52,6 +57,7 @@ Wanted wanted_of(const Negotiation &n, const octavo_device &asked) {
     w.text = w.type == OCTAVO_DEVICE_CUDA ? "cuda" : concat("device type ", w.type);
   }
   if (w.kind) w.text = *w.kind;
+  if (w.kind && w.type == kExtensionDevice) w.text += concat(" (device type ", w.type, ")");
   if (w.text.empty()) w.text = "the device of " + w.kernels;
   return w;
 }
@@ -69,7 +75,11 @@ Verdict none_fits(const Negotiation &n, const Wanted &w,
                   const std::vector<InstalledKernels> &installed) {
   const bool named = w.kernels != "auto";
   std::vector<std::string> kinds, ids;
-  for (const InstalledKernels &k : installed) kinds.push_back(k.serves.kind), ids.push_back(k.id);
+  for (const InstalledKernels &k : installed) {
+    if (w.type == OCTAVO_DEVICE_AUTO || k.serves.device_type == int64_t{w.type})
+      kinds.push_back(k.serves.kind);
+    ids.push_back(k.id);
+  }
   const std::string near = named    ? nearest(w.kernels, ids)
                            : w.kind ? nearest(*w.kind, kinds)
                                     : std::string();

@@ -3,7 +3,6 @@
 Its memory is sealed: what reads or writes it without torch or a kernel dies. Its kernels are those
 of kernels/cuda, which the CPU executes. Tensors that a test makes without a device are there.
 """
-import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -21,6 +20,21 @@ import octavo.torch
 _OVERRIDES = (("plugins.trust", "dev"), ("layers.min_gain", "off"))
 
 
+def register(tests, name, count=1):
+    """Gives torch the made-up device under this name. tests: the folder of a build's tests."""
+    ctypes.CDLL(str(tests / "made_up" / "liboctavo_made_up_device.so")).octavo_made_up_device(name.encode())
+    module = types.ModuleType(f"torch.{name}")
+    module.is_available = lambda: True
+    module.device_count = lambda: count
+    module.current_device = torch.accelerator.current_device_index
+    module.synchronize = lambda device=None: None
+    module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
+    module.device = lambda device: torch.accelerator.device_index(torch.device(device).index or 0)
+    module._is_in_bad_fork = lambda: False
+    module.manual_seed_all = lambda seed: None
+    torch._register_device_module(name, module)
+
+
 def use():
     """Makes it the device of this process. The environment is that of OCTAVO_MADE_UP, the folder of
     a build's tests."""
@@ -30,17 +44,7 @@ def use():
                        "OCTAVO_CUBLASLT": str(tests / "fake_blas" / "libcublasLt.so.13"),
                        "OCTAVO_PLUGIN_PATH": str(tests / "cuda_on_cpu"),
                        "ACCELERATE_TORCH_DEVICE": "made_up:0"})  # also of the Trainer
-    ctypes.CDLL(str(tests / "made_up" / "liboctavo_made_up_device.so")).octavo_made_up_device()
-    module = types.ModuleType("torch.made_up")
-    module.is_available = lambda: True
-    module.device_count = lambda: 1
-    module.current_device = lambda: 0
-    module.synchronize = lambda device=None: None
-    module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
-    module.device = lambda device: contextlib.nullcontext()
-    module._is_in_bad_fork = lambda: False
-    module.manual_seed_all = lambda seed: None
-    torch._register_device_module("made_up", module)
+    register(tests, "made_up")
     torch.set_default_device("made_up")
     plain = octavo.Config.desc
 
@@ -55,8 +59,8 @@ def use():
 
     octavo.Config.desc = desc
     wanted = octavo.torch.device.wanted
-    octavo.torch.device.wanted = lambda device: (
-        (octavo._abi.DEVICE_CUDA, 0) if device.type == "made_up" else wanted(device))
+    octavo.torch.device.wanted = lambda device, config: wanted(device, dataclasses.replace(
+        config, overrides=(("device.kind", "cuda"), *config.overrides)))
 
 
 def use_in_frameworks(files):

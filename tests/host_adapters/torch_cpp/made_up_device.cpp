@@ -11,13 +11,16 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "tests/support/cuda_on_cpu/sealed.h"
 
@@ -29,11 +32,17 @@ std::atomic<int64_t> copies = 0;
 
 constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 
-class SealedAllocator : public c10::Allocator {
+constexpr c10::DeviceIndex kDevices = 2;
+thread_local c10::DeviceIndex current_device = 0;
+thread_local c10::StreamId current_streams[kDevices] = {};
+
+class Allocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    auto *block = new Block{cuda_on_cpu::sealed_allocate(bytes), bytes};
-    return {block->data, block, free, c10::Device(kType, 0)};
+    void *data = cuda_on_cpu::is_sealed() ? cuda_on_cpu::sealed_allocate(bytes)
+                                          : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    auto *block = new Block{data, bytes};
+    return {block->data, block, free, c10::Device(kType, current_device)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void *to, const void *from, size_t bytes) const override {
@@ -47,24 +56,47 @@ class SealedAllocator : public c10::Allocator {
   };
   static void free(void *context) {
     const std::unique_ptr<Block> block(static_cast<Block *>(context));
-    cuda_on_cpu::sealed_free(block->data, block->bytes);
+    if (cuda_on_cpu::is_sealed()) return cuda_on_cpu::sealed_free(block->data, block->bytes);
+    std::free(block->data);
   }
 };
 
-SealedAllocator &allocator() {
-  static SealedAllocator one;
+Allocator &allocator() {
+  static Allocator one;
   return one;
 }
 
-// One device with one stream, which is the kernels' default one.
+// The handle of a stream is its number, so that of the default one is the kernels' default, null.
 struct Guard : c10::impl::NoOpDeviceGuardImpl<kType> {
-  c10::Device getDevice() const override { return {kType, 0}; }
-  c10::Device exchangeDevice(c10::Device) const override { return {kType, 0}; }
-  c10::Stream getStream(c10::Device) const noexcept override {
-    return c10::Stream(c10::Stream::DEFAULT, c10::Device(kType, 0));
+  c10::Device getDevice() const override { return {kType, current_device}; }
+  c10::Device exchangeDevice(c10::Device d) const override {
+    return {kType, std::exchange(current_device, d.index())};
   }
-  c10::Stream exchangeStream(c10::Stream) const noexcept override { return getStream({kType, 0}); }
-  void *getStreamNativeHandle(const c10::Stream) const override { return nullptr; }
+  void setDevice(c10::Device d) const override { current_device = d.index(); }
+  void uncheckedSetDevice(c10::Device d) const noexcept override { current_device = d.index(); }
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return cuda_on_cpu::is_sealed() ? 1 : kDevices;
+  }
+  c10::Stream getStream(c10::Device d) const noexcept override {
+    return stream(d, current_streams[d.index()]);
+  }
+  c10::Stream getNewStream(c10::Device d, int) const override {
+    static std::atomic<c10::StreamId> last = 0;
+    return stream(d, ++last);
+  }
+  c10::Stream exchangeStream(c10::Stream s) const noexcept override {
+    return stream(s.device(), std::exchange(current_streams[s.device_index()], s.id()));
+  }
+  void *getStreamNativeHandle(const c10::Stream s) const override {
+    if (!has_handles) return NoOpDeviceGuardImpl::getStreamNativeHandle(s);
+    return reinterpret_cast<void *>(s.id());
+  }
+  static inline std::atomic<bool> has_handles = true;
+
+ private:
+  static c10::Stream stream(c10::Device d, c10::StreamId id) {
+    return c10::Stream(c10::Stream::UNSAFE, d, id);
+  }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
@@ -77,7 +109,12 @@ struct Hooks : at::PrivateUse1HooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex) const override {
     return at::detail::createCPUGenerator();  // operators run on the CPU
   }
+  const at::Generator &getDefaultGenerator(c10::DeviceIndex index) const override {
+    static const at::Generator own[kDevices] = {getNewGenerator(0), getNewGenerator(1)};
+    return own[std::max<c10::DeviceIndex>(index, 0)];
+  }
   void resizePrivateUse1Bytes(const c10::Storage &storage, size_t bytes) const override {
+    const c10::DeviceGuard there(storage.device());
     c10::DataPtr data = allocator().allocate(bytes);
     allocator().copy_data(data.get(), storage.data(), std::min(bytes, storage.nbytes()));
     storage.set_data_ptr(std::move(data));
@@ -88,14 +125,16 @@ struct Hooks : at::PrivateUse1HooksInterface {
 const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> type,
-                 std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>,
+                 std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
                  std::optional<at::MemoryFormat> format) {
+  const c10::OptionalDeviceGuard there(device);
   return at::detail::empty_generic(size, &allocator(), kKeys, type.value_or(at::kFloat), format);
 }
 
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
                          std::optional<at::ScalarType> type, std::optional<at::Layout>,
-                         std::optional<at::Device>, std::optional<bool>) {
+                         std::optional<at::Device> device, std::optional<bool>) {
+  const c10::OptionalDeviceGuard there(device);
   return at::detail::empty_strided_generic(size, stride, &allocator(), kKeys,
                                            type.value_or(at::kFloat));
 }
@@ -117,6 +156,7 @@ at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool) {
 const at::Tensor &resize(const at::Tensor &t, at::IntArrayRef size,
                          std::optional<at::MemoryFormat>) {
   if (t.sizes() == size) return t;
+  const c10::DeviceGuard there(t.device());
   const at::Tensor larger =
       at::detail::empty_generic(size, &allocator(), kKeys, t.scalar_type(), {});
   t.unsafeGetTensorImpl()->set_storage_keep_dtype(larger.storage());
@@ -185,9 +225,9 @@ int64_t copies_to_cpu() {
   return copies;
 }
 
-at::Device made_up_device() {
-  static const bool known = [] {
-    c10::register_privateuse1_backend("made_up");
+at::Device made_up_device(const char *name) {
+  static const bool known = [name] {
+    c10::register_privateuse1_backend(name);
     c10::SetAllocator(kType, &allocator());
     at::RegisterPrivateUse1HooksInterface(new Hooks);
     register_kernels();
@@ -199,6 +239,11 @@ at::Device made_up_device() {
 }  // namespace testing_torch
 
 // For Python, which loads this as a library.
-extern "C" __attribute__((visibility("default"))) void octavo_made_up_device() {
-  testing_torch::made_up_device();
+extern "C" __attribute__((visibility("default"))) void octavo_made_up_device(const char *name) {
+  testing_torch::made_up_device(name);
+}
+
+// Whether its guard gives native handles of streams, as not every device's does.
+extern "C" __attribute__((visibility("default"))) void octavo_made_up_handles(bool has_handles) {
+  testing_torch::Guard::has_handles = has_handles;
 }

@@ -1,13 +1,15 @@
-// A device of torch's PrivateUse1 whose memory is that of tests/support/cuda_on_cpu/sealed.h: what
-// reads or writes it without torch or a kernel dies. Operators run on copies of the CPU's.
+// Devices of torch's PrivateUse1. With CUDA_ON_CPU_SEALED=1 there is one, whose memory is that of
+// tests/support/cuda_on_cpu/sealed.h: what reads or writes it without torch or a kernel dies.
+// Otherwise there are two, whose memory is the CPU's, for kernels that know nothing of seals.
+// Operators run on copies of the CPU's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace testing_torch {
 
-// Gives torch the device, at the first call.
-at::Device made_up_device();
+// Gives torch the devices, at the first call, and returns the first one. name: of their type.
+at::Device made_up_device(const char *name = "made_up");
 
 // Of the device's registration: what runs in which type in torch.autocast.
 void register_autocast();

@@ -78,6 +78,31 @@ TEST_F(NegotiateDevice, without_kernels) {
   EXPECT_THAT(v.remedy.text, HasSubstr("octavo_cuda-*.whl"));
 }
 
+// Type 12 is every vendor's, so the kind and the type of kernels must fit.
+TEST_F(NegotiateDevice, extension_devices_have_kinds) {
+  const test::TempDir dir;
+  n.discovery.manifests = {
+      {"a", manifest_of(dir, "a", "[kernels]\nkind = \"npu\"\ndevice_type = 12\n"), "", ""},
+      {"b", manifest_of(dir, "b", "[kernels]\nkind = \"apu\"\ndevice_type = 16\n"), "", ""}};
+  n.config[key::kProbe] = "never";
+  n.trust.mode = "dev";
+  for (const char *fits : {"auto", "npu"}) {
+    n.config[key::kDevice] = fits;
+    n.device_verdicts.clear();
+    choose(12);
+    EXPECT_THAT(n.device_verdicts.at(0).text, StartsWith("kernels a: "));
+  }
+  for (const std::string other : {"xyz", "apu"}) {
+    n.config[key::kDevice] = other;
+    n.device_verdicts.clear();
+    choose(12);
+    EXPECT_EQ(n.device_verdicts.at(0).text,
+              "no kernels for " + other + " (device type 12) are installed");
+    EXPECT_THAT(n.device_verdicts[0].evidence,
+                HasSubstr("a for npu (device type 12) and b for apu (device type 16)"));
+  }
+}
+
 // The manifest says which device kernels serve: a kind, its type, and nothing that was misspelt.
 TEST_F(NegotiateDevice, kernels_that_do_not_fit) {
   const test::TempDir dir;

@@ -98,7 +98,10 @@ class _Snapshot:
         self._slots = state.state_dict(model)
         self._moments = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
         self._random = torch.get_rng_state()
-        self._devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        module = found and torch.get_device_module(found)
+        self._device_random = module if hasattr(module, "get_rng_state_all") else None
+        self._devices = self._device_random and self._device_random.get_rng_state_all()
 
     def restore(self):
         for p in self._model.parameters():
@@ -108,8 +111,8 @@ class _Snapshot:
             self._optimizer.load_state_dict(copy.deepcopy(self._moments))
         state.load_state_dict(self._model, self._slots)
         torch.set_rng_state(self._random)
-        if self._devices is not None:
-            torch.cuda.set_rng_state_all(self._devices)
+        if self._device_random is not None:
+            self._device_random.set_rng_state_all(self._devices)
 
 
 def bisect(model, step, optimizer=None, *, bad=None, tolerance=0.1):

@@ -1,17 +1,21 @@
 """Where a session's tensors are: torch's device, and Octavo's.
 
-The CPU; cuda:N, with the kernels of that GPU; or a device of torch's PrivateUse1, with the kernels
-that device.kind names.
+The CPU; cuda:N, with the kernels of that GPU; or a device of any other type of torch, with kernels
+whose kind is the type's name, as "npu" of a renamed PrivateUse1, or with those that the
+configuration names.
 """
 import ctypes
+import dataclasses
 import importlib.util
 import os
 import pathlib
 
 import torch
+from torch.utils.dlpack import DLDeviceType
 
 from .. import _abi
 from ..errors import DeviceError, UnsupportedError, VersionError
+from ..session_run import settings_of
 from .models import is_dtensor
 
 
@@ -81,8 +85,7 @@ _NAMES = {_abi.DEVICE_CPU: "cpu", _abi.DEVICE_CUDA: "cuda"}
 
 
 def device_of(weights):
-    """The device of all weights. Raises DeviceError for weights on several devices, and for one that
-    no kernels exist for."""
+    """The device of all weights. Raises DeviceError for weights on several devices."""
     first = weights[0] if weights else None
     device = _device_of(first.parameter) if first else torch.device("cpu")
     for w in weights:
@@ -91,9 +94,6 @@ def device_of(weights):
             raise DeviceError(
                 f"{w.name}: expected every parameter on {device}, as {first.name}, found "
                 f"{here}; call model.to({str(device)!r}) before octavo.prepare")
-    if device.type not in ("cpu", "cuda", torch._C._get_privateuse1_backend_name()):
-        raise DeviceError(f"the model: expected its parameters on cpu or cuda, found {device}; call "
-                          "model.cpu() or model.cuda() before octavo.prepare")
     if device.type == "cuda" and torch.version.hip is not None:
         raise UnsupportedError(
             f"the model: expected cpu, or a GPU of NVIDIA, found {device} of torch {torch.__version__}, "
@@ -120,27 +120,36 @@ def _current(kind):
         kind, torch.get_device_module(kind).current_device())
 
 
-def wanted(device):
-    """What to open for it, as Run takes it. On the CPU the configuration is asked, too: there
-    device.kind = "cuda" is a mistake to report."""
+def wanted(device, config):
+    """(the configuration, what to open for a device that is not the CPU, as Run takes it)."""
+    index = device.index or 0
     if device.type == "cuda":
-        return _abi.DEVICE_CUDA, device.index or 0
-    return _abi.DEVICE_AUTO, device.index or 0
+        return config, (_abi.DEVICE_CUDA, index)
+    said = settings_of(config)
+    kind = said.get("device.kind", "auto")
+    if kind not in ("auto", device.type):  # the user knows that these kernels compute there
+        return config, (_abi.DEVICE_AUTO, index)
+    if kind == said.get("device.kernels", "auto") == "auto":
+        config = dataclasses.replace(config, overrides=(*config.overrides, ("device.kind", device.type)))
+    types = {"xpu": DLDeviceType.kDLOneAPI, torch._C._get_privateuse1_backend_name(): DLDeviceType.kDLExtDev}
+    return config, (int(types.get(device.type, _abi.DEVICE_AUTO)), index)
 
 
-def open(device, run):
-    """run(what to open for it). Raises its refusal of a GPU with what else there is to do."""
-    kind, index = wanted(device)
-    if kind != _abi.DEVICE_CUDA:
-        return run((kind, index))
-    find_cublas()
+def open(device, config, run):
+    """run(configuration, what to open there). On the CPU the configuration is asked, too: there device.kind = "cuda" is a
+    mistake to report. Raises its refusal of another device with what else there is to do."""
+    if device.type == "cpu":
+        return run(config, (_abi.DEVICE_AUTO, 0))
+    config, there = wanted(device, config)
+    if device.type == "cuda":
+        find_cublas()
     try:
-        return run((kind, index))
+        return run(config, there)
     except UnsupportedError as e:
+        built = f" for CUDA {torch.version.cuda or 'none'}" if device.type == "cuda" else ""
         raise UnsupportedError(
-            f"{e}\n  the model is on {device}, of torch {torch.__version__} for CUDA "
-            f"{torch.version.cuda or 'none'}; model.cpu() before octavo.prepare trains it on the CPU"
-        ) from None
+            f"{e}\n  the model is on {device}, of torch {torch.__version__}{built}; model.cpu() before octavo.prepare "
+            "trains it on the CPU") from None
 
 
 def check(device, opened):

@@ -69,8 +69,8 @@ class Session(Stored):
     def _open(self):
         ops.library()
         self.device = device.device_of(self._candidates)
-        self.run = device.open(self.device, lambda wanted: Run(
-            self.config, ops.library().octavo_torch_host(), ops.take_diagnostics, wanted))
+        self.run = device.open(self.device, self.config, lambda config, there: Run(
+            config, ops.library().octavo_torch_host(), ops.take_diagnostics, there))
         try:
             device.check(self.device, self.run.device)
             check_cublas(self.run)

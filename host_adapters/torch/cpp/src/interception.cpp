@@ -74,6 +74,12 @@ struct Keys<at::kCUDA> {
   static constexpr auto kAutocast = c10::DispatchKey::AutocastCUDA;
 };
 template <>
+struct Keys<at::kXPU> {
+  static constexpr auto kBackend = c10::DispatchKey::XPU;
+  static constexpr auto kAutograd = c10::DispatchKey::AutogradXPU;
+  static constexpr auto kAutocast = c10::DispatchKey::AutocastXPU;
+};
+template <>
 struct Keys<at::kPrivateUse1> {
   static constexpr auto kBackend = c10::DispatchKey::PrivateUse1;
   static constexpr auto kAutograd = c10::DispatchKey::AutogradPrivateUse1;
@@ -209,18 +215,26 @@ void register_kernels() {
   for (std::unique_ptr<Library> *library : {&backend, &autograd, &autocast}) library->release();
 }
 
-template <at::DeviceType kType>
-void register_once() {
-  static std::once_flag once;
-  std::call_once(once, register_kernels<kType>);
+// null for a device type of which this file has no kernels.
+void (*registration_of(at::DeviceType type))() {
+  switch (type) {
+    case at::kCPU: return register_kernels<at::kCPU>;
+    case at::kCUDA: return register_kernels<at::kCUDA>;
+    case at::kXPU: return register_kernels<at::kXPU>;
+    case at::kPrivateUse1: return register_kernels<at::kPrivateUse1>;
+    default: return nullptr;
+  }
 }
 
 }  // namespace
 
+bool can_intercept(at::DeviceType type) {
+  return registration_of(type) != nullptr;
+}
+
 void intercept(const std::vector<SitePointer> &sites, at::DeviceType type) {
-  if (type == at::kCPU) register_once<at::kCPU>();
-  if (type == at::kCUDA) register_once<at::kCUDA>();
-  if (type == at::kPrivateUse1) register_once<at::kPrivateUse1>();
+  static std::once_flag once[at::COMPILE_TIME_MAX_DEVICE_TYPES];
+  std::call_once(once[static_cast<size_t>(type)], registration_of(type));
   SiteRegistry::instance().add(sites);
 }
 

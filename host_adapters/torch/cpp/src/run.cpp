@@ -1,6 +1,7 @@
 // What a Config says, where a model is, its slots, and the run over all of them.
 #include "run.h"
 
+#include <ATen/DLConvertor.h>
 #include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 
@@ -11,6 +12,7 @@
 #include "host_adapters/torch/core/host.h"
 #include "host_adapters/torch/core/optimizer.h"
 #include "octavo/torch/error.h"
+#include "site_registry.h"
 
 namespace octavo::torch {
 
@@ -80,12 +82,11 @@ at::Device device_of(const ::torch::nn::Module &module) {
   std::optional<at::Device> device;
   for (const auto &item : module.named_parameters()) {
     const at::Device found = item.value().device();
-    if (!found.is_cpu() && !found.is_cuda() && !found.is_privateuseone())
+    if (!can_intercept(found.type()))
       throw Error(OCTAVO_UNSUPPORTED,
-                  "parameter \"" + item.key() + "\": expected a tensor on cpu or cuda, found " +
-                      found.str() +
-                      "; call module->to(torch::kCPU) or module->to(torch::kCUDA) "
-                      "before");
+                  "parameter \"" + item.key() +
+                      "\": expected a tensor on cpu, cuda, xpu or a device of PrivateUse1, found " +
+                      found.str() + "; call module->to(torch::kCPU) before");
     if (device.has_value() && *device != found)
       throw Error(OCTAVO_UNSUPPORTED,
                   "parameter \"" + item.key() + "\": expected a tensor on " + device->str() +
@@ -96,11 +97,23 @@ at::Device device_of(const ::torch::nn::Module &module) {
   return device.value_or(at::Device(at::kCPU));
 }
 
-// device.kind is checked for models on the CPU, too: "cuda" with such a model is a mistake to
-// report.
-octavo_device open_device_of(const at::Device &device) {
-  const uint32_t type = device.is_cuda() ? OCTAVO_DEVICE_CUDA : OCTAVO_DEVICE_AUTO;
-  return {type, index_of(device)};
+// As octavo/torch/device.py. device.kind is checked for models on the CPU, too: "cuda" with such a
+// model is a mistake to report.
+Settings settings_on(const at::Device &device, const Config &config) {
+  const octavo_device any = {OCTAVO_DEVICE_AUTO, index_of(device)};
+  if (device.is_cpu()) return settings_of(config, any);
+  if (device.is_cuda()) return settings_of(config, {OCTAVO_DEVICE_CUDA, any.index});
+  const auto values = configuration(settings_of(config, {OCTAVO_DEVICE_AUTO, 0})).values;
+  const auto said = [&values](const char *key) {
+    const auto found = values.find(key);
+    return found == values.end() ? "auto" : found->second.text;
+  };
+  const std::string kind = said("device.kind"), name = c10::DeviceTypeName(device.type(), true);
+  if (kind != "auto" && kind != name) return settings_of(config, any);
+  const auto type = static_cast<uint32_t>(at::torchDeviceToDLDevice(device).device_type);
+  Settings settings = settings_of(config, {type, any.index});
+  if (kind == "auto" && said("device.kernels") == "auto") settings.set("device.kind", name);
+  return settings;
 }
 
 void check_device(const at::Device &device, const octavo_device &opened) {
@@ -214,7 +227,7 @@ std::pair<int64_t, int64_t> matrix_shape(const at::Tensor &tensor) {
 
 Run::Run(const Config &config, const at::Device &device) : memory_(device) {
   octavo_run *run = nullptr;
-  check(settings_of(config, open_device_of(device))
+  check(settings_on(device, config)
             .with_desc(core::host(),
                        [&](const octavo_open_desc &desc) { return octavo_open(&desc, &run); }),
         "octavo_open", name_of(config));

@@ -51,13 +51,13 @@ void check_engine(const std::string &engine, const std::string &origin);
 // distributed.timeout_s, after check_engine; its default where the configuration is wrong.
 std::chrono::seconds timeout_of(const Config &config);
 
-// cpu; cuda:N, with the kernels of that GPU; or a device of torch's PrivateUse1, with the kernels
-// that device.kind names. The device of all parameters; without one the CPU. Throws Error for
-// parameters on several, and on a device that no kernels exist for.
+// The device of all parameters; without one the CPU. Throws Error for parameters on several, and on
+// a device whose products cannot be intercepted.
 at::Device device_of(const ::torch::nn::Module &module);
-
-// For octavo_open_desc. AUTO where the configuration decides.
-octavo_device open_device_of(const at::Device &device);
+// The settings with which a run for a model on `device` is opened: on the CPU as configured; on
+// cuda:N that GPU; on other types of devices kernels whose kind is the type's name, as "npu" of a
+// renamed PrivateUse1, or those that the configuration names.
+Settings settings_on(const at::Device &device, const Config &config);
 // Throws Error unless a run on `opened` reads tensors of `device`.
 void check_device(const at::Device &device, const octavo_device &opened);
 

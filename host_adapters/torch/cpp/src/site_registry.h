@@ -56,6 +56,8 @@ class SiteRegistry {
   std::atomic<size_t> count_ = 0;
 };
 
+// Whether this library has dispatcher kernels for a type of devices.
+bool can_intercept(at::DeviceType type);
 // From here on a linear with these sites' weights, on a device of this type, runs through them; all
 // or none. The process's dispatcher gets its kernels at the first call for a type. THREAD_ANY.
 void intercept(const std::vector<SitePointer> &sites, at::DeviceType type);
