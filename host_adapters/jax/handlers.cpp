@@ -205,21 +205,32 @@ ffi::Error failure(octavo_status status, const std::string &what) {
   return ffi::Error(code, "[octavo status " + std::to_string(status) + "] " + what);
 }
 
-std::string name_of(octavo_device d) {
-  return d.type == OCTAVO_DEVICE_CUDA ? "GPU " + std::to_string(d.index) : "the CPU";
+// Where XLA calls. kOther: the one platform of a plugin for which this process has runs.
+enum class Platform { kCpu, kCuda, kOther };
+
+Platform platform_of(octavo_device d) {
+  return d.type == OCTAVO_DEVICE_CPU    ? Platform::kCpu
+         : d.type == OCTAVO_DEVICE_CUDA ? Platform::kCuda
+                                        : Platform::kOther;
+}
+
+std::string name_of(Platform platform, int32_t index) {
+  if (platform == Platform::kCpu) return "the CPU";
+  return (platform == Platform::kCuda ? "GPU " : "device ") + std::to_string(index);
 }
 
 template <Verb verb>
-ffi::Error guarded(octavo_device device, void *stream, ffi::RemainingArgs args,
+ffi::Error guarded(Platform platform, int32_t index, void *stream, ffi::RemainingArgs args,
                    ffi::RemainingRets rets, int64_t run, int64_t object, int64_t count,
                    int64_t flags) {
   try {
     with_entry(run, [&](const Entry &entry) {
-      if (entry.device.type != device.type || entry.device.index != device.index)
-        refuse("expected a call on " + name_of(entry.device) +
-               ", where octavo.jax.init opened the run, found one on " + name_of(device) +
+      const Platform opened = platform_of(entry.device);
+      if (opened != platform || entry.device.index != index)
+        refuse("expected a call on " + name_of(opened, entry.device.index) +
+               ", where octavo.jax.init opened the run, found one on " + name_of(platform, index) +
                "; move the arrays there, or call octavo.jax.init(device=...), in one process for "
-               "each GPU");
+               "each device");
       Call call(args, rets, flags);
       verb({entry, object, count, stream}, call);
     });
@@ -237,19 +248,19 @@ ffi::Error on_cpu(ffi::ThreadPool threads, ffi::RemainingArgs args, ffi::Remaini
   const Pool pool = {threads.num_threads(),
                      [&threads](std::function<void()> task) { threads.Schedule(std::move(task)); }};
   const UsePool use(pool);
-  return guarded<verb>({OCTAVO_DEVICE_CPU, 0}, nullptr, args, rets, run, object, count, flags);
+  return guarded<verb>(Platform::kCpu, 0, nullptr, args, rets, run, object, count, flags);
 }
 
-template <Verb verb>
-ffi::Error on_cuda(void *stream, int32_t index, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                   int64_t run, int64_t object, int64_t count, int64_t flags) {
-  return guarded<verb>({OCTAVO_DEVICE_CUDA, index}, stream, args, rets, run, object, count, flags);
+template <Verb verb, Platform platform>
+ffi::Error on_stream(void *stream, int32_t index, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                     int64_t run, int64_t object, int64_t count, int64_t flags) {
+  return guarded<verb>(platform, index, stream, args, rets, run, object, count, flags);
 }
 
 }  // namespace
 }  // namespace octavo::jax
 
-// octavo_jax_<verb>_cpu and octavo_jax_<verb>_cuda.
+// octavo_jax_<verb>_cpu, octavo_jax_<verb>_cuda and octavo_jax_<verb>_other.
 #define OCTAVO_ATTRIBUTES      \
   .RemainingArgs()             \
       .RemainingRets()         \
@@ -257,14 +268,18 @@ ffi::Error on_cuda(void *stream, int32_t index, ffi::RemainingArgs args, ffi::Re
       .Attr<int64_t>("object") \
       .Attr<int64_t>("count")  \
       .Attr<int64_t>("flags")
-#define OCTAVO_HANDLERS(verb)                                                                      \
+#define OCTAVO_STREAM_HANDLER(verb, suffix, platform)                                              \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                                   \
-      octavo_jax_##verb##_cpu, octavo::jax::on_cpu<octavo::jax::verb>,                             \
-      xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>() OCTAVO_ATTRIBUTES);                        \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                                   \
-      octavo_jax_##verb##_cuda, octavo::jax::on_cuda<octavo::jax::verb>,                           \
+      octavo_jax_##verb##_##suffix,                                                                \
+      (octavo::jax::on_stream<octavo::jax::verb, octavo::jax::Platform::platform>),                \
       xla::ffi::Ffi::Bind().Ctx<xla::ffi::PlatformStream<void *>>().Ctx<xla::ffi::DeviceOrdinal>() \
           OCTAVO_ATTRIBUTES)
+#define OCTAVO_HANDLERS(verb)                                               \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                            \
+      octavo_jax_##verb##_cpu, octavo::jax::on_cpu<octavo::jax::verb>,      \
+      xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>() OCTAVO_ATTRIBUTES); \
+  OCTAVO_STREAM_HANDLER(verb, cuda, kCuda);                                 \
+  OCTAVO_STREAM_HANDLER(verb, other, kOther)
 
 #pragma GCC visibility push(default)
 OCTAVO_HANDLERS(quantize);

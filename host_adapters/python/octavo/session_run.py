@@ -201,6 +201,16 @@ def settings_of(config):
     return found
 
 
+def with_kind(config, kind):
+    """The configuration for tensors on devices that a framework calls `kind`, which asks kernels of this kind unless it
+    names others; and whether its device.kind is another one."""
+    said = settings_of(config)
+    named = said.get("device.kind", "auto")
+    if named == said.get("device.kernels", "auto") == "auto":
+        config = dataclasses.replace(config, overrides=(*config.overrides, ("device.kind", kind)))
+    return config, named not in ("auto", kind)
+
+
 class Run:
     """An open run of liboctavo. Use it from one thread at a time. device: (_abi.DEVICE_..., index),
     or by default what the configuration says."""

@@ -1,5 +1,6 @@
-// The handlers for CUDA, called as XLA calls them, on the plugin of CUDA kernels whose device code
-// the CPU executes: each verb leaves what the C++ calls of octavo.hpp leave, bit for bit.
+// The handlers for CUDA and for the platform of a plugin, called as XLA calls them: on the plugin
+// of CUDA kernels whose device code the CPU executes, and on kernels of a made-up device. Each verb
+// leaves what the C++ calls of octavo.hpp leave, bit-identical.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +10,8 @@
 
 extern "C" {
 XLA_FFI_Handler octavo_jax_quantize_cuda, octavo_jax_forward_cuda, octavo_jax_backward_cuda,
-    octavo_jax_end_step_cuda, octavo_jax_forward_cpu;
+    octavo_jax_end_step_cuda, octavo_jax_quantize_other, octavo_jax_forward_other,
+    octavo_jax_backward_other, octavo_jax_end_step_other, octavo_jax_forward_cpu;
 int64_t octavo_jax_register(const octavo::jax::Registration *given);
 void octavo_jax_release(int64_t number);
 }
@@ -31,17 +33,39 @@ std::vector<float> numbers(int64_t count, uint32_t seed) {
   return out;
 }
 
+// The kind of a run's kernels, the first index that they accept, and the handlers of XLA's
+// platform.
+struct Where {
+  const char *kind;
+  int32_t index;
+  XLA_FFI_Handler *quantize, *forward, *backward, *end_step;
+};
+constexpr Where kCuda = {"cuda",
+                         0,
+                         octavo_jax_quantize_cuda,
+                         octavo_jax_forward_cuda,
+                         octavo_jax_backward_cuda,
+                         octavo_jax_end_step_cuda};
+constexpr Where kNpu = {"npu",
+                        1,
+                        octavo_jax_quantize_other,
+                        octavo_jax_forward_other,
+                        octavo_jax_backward_other,
+                        octavo_jax_end_step_other};
+
 // A run on the device with one linear, its slots, and buffers with the same numbers in each.
 class OnDevice {
  public:
-  explicit OnDevice(const std::string &recipe)
-      : run_(Settings()
+  OnDevice(const Where &where, const std::string &recipe)
+      : where_(where),
+        run_(Settings()
                  .set("plugins.trust", "dev")
-                 .set("device.kind", "cuda")
+                 .set("device.kind", where.kind)
                  .set("layers.min_gain", "off")
                  .set("fp8.backend", "te")
                  .set("fp8.te.recipe", recipe)
                  .plugin_dir(OCTAVO_FAKE_KERNELS_DIR)
+                 .plugin_dir(OCTAVO_DEVICES_DIR)
                  .plugin_dir(OCTAVO_PLUGINS_DIR)),
         weight_id_(run_.add_parameter({"w", kN, kK}).id),
         linear_id_(run_.add_linear("l", weight_id_).id),
@@ -96,11 +120,12 @@ class OnDevice {
   }
 
   // The verbs by the handlers. Returns the first error.
-  std::string by_handlers(int32_t device = 0) {
+  std::string by_handlers() { return by_handlers(where_, where_.index); }
+  std::string by_handlers(const Where &caller, int32_t device) {
     const int64_t shapes[] = {kN, kK};
     const jax::Registration given = {run_.get(), shapes, &weight_id_, 1, 1, ""};
     number_ = octavo_jax_register(&given);
-    const std::string error = verbs(device);
+    const std::string error = verbs(caller, device);
     octavo_jax_release(number_);
     return error;
   }
@@ -157,17 +182,17 @@ class OnDevice {
     return error;
   }
 
-  std::string verbs(int32_t device) {
+  std::string verbs(const Where &caller, int32_t device) {
     const octavo_linear_plan &p = plan();
     const uint64_t saved_bytes = octavo_extent_bytes(&p.saved, kM);
     void *saved = space(saved_bytes);
-    std::string error = call(frame(device), octavo_jax_quantize_cuda, OCTAVO_VERB_QUANTIZE_WEIGHT,
+    std::string error = call(frame(device), caller.quantize, OCTAVO_VERB_QUANTIZE_WEIGHT,
                              OCTAVO_OWNER_PARAMETER, 0, p.weight_workspace);
     if (!error.empty()) return error;
     Frame f = frame(device);
     f.operand(x, {kM, kK}, OCTAVO_F32).result(y, {kM, kN}, OCTAVO_F32);
     f.result(saved, size(saved_bytes));
-    error = call(f, octavo_jax_forward_cuda, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, kSave,
+    error = call(f, caller.forward, OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, kSave,
                  octavo_extent_bytes(&p.forward_workspace, kM));
     if (!error.empty()) return error;
     Frame b = frame(device);
@@ -176,13 +201,13 @@ class OnDevice {
     b.operand(saved, size(saved_bytes));
     b.result(dx, {kM, kK}, OCTAVO_F32).result(dw, {kN, kK}, OCTAVO_F32);
     error =
-        call(b, octavo_jax_backward_cuda, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR,
+        call(b, caller.backward, OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR,
              kDx | kDw | OCTAVO_BACKWARD_OVERWRITE, octavo_extent_bytes(&p.backward_workspace, kM));
     if (!error.empty()) return error;
-    return call(frame(device), octavo_jax_end_step_cuda, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION,
-                0, 0);
+    return call(frame(device), caller.end_step, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0, 0);
   }
 
+  Where where_;
   Run run_;
   uint32_t weight_id_, linear_id_;
   Store store_;
@@ -204,22 +229,32 @@ class JaxHandlers : public testing::TestWithParam<const char *> {
   MadeUpGpu gpu_;
 };
 
-TEST_P(JaxHandlers, on_cuda_leave_what_the_calls_of_cpp_leave) {
-  OnDevice expected(GetParam()), found(GetParam());
-  expected.by_calls();
-  ASSERT_EQ(found.by_handlers(), "");
-  const auto a = expected.everything(), b = found.everything();
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i] == b[i]) << "part " << i;
-  EXPECT_NE(a[0], std::string(a[0].size(), '\0'));
+TEST_P(JaxHandlers, leave_what_the_calls_of_cpp_leave) {
+  for (const Where &where : {kCuda, kNpu}) {
+    OnDevice expected(where, GetParam()), found(where, GetParam());
+    expected.by_calls();
+    ASSERT_EQ(found.by_handlers(), "") << where.kind;
+    const auto a = expected.everything(), b = found.everything();
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i] == b[i]) << where.kind << ", part " << i;
+    EXPECT_NE(a[0], std::string(a[0].size(), '\0'));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, JaxHandlers, testing::Values("delayed", "current", "block"));
 
-TEST(JaxHandlersRefuse, another_gpu_and_a_run_that_is_gone) {
+TEST(JaxHandlersRefuse, another_device_and_a_run_that_is_gone) {
   const MadeUpGpu gpu;
-  OnDevice there("current");
-  EXPECT_THAT(there.by_handlers(3), HasSubstr("[octavo status 2] expected a call on GPU 0"));
+  OnDevice there(kCuda, "current"), other(kNpu, "current");
+  EXPECT_THAT(there.by_handlers(kCuda, 3),
+              HasSubstr("[octavo status 2] expected a call on GPU 0, where octavo.jax.init opened "
+                        "the run, found one on GPU 3"));
+  EXPECT_THAT(there.by_handlers(kNpu, 0), HasSubstr("call on GPU 0, where octavo.jax.init opened "
+                                                    "the run, found one on device 0"));
+  EXPECT_THAT(other.by_handlers(kNpu, 0), HasSubstr("call on device 1, where octavo.jax.init "
+                                                    "opened the run, found one on device 0"));
+  EXPECT_THAT(other.by_handlers(kCuda, 1), HasSubstr("call on device 1, where octavo.jax.init "
+                                                     "opened the run, found one on GPU 1"));
   EXPECT_THAT(
       Frame().attribute(1).attribute(0).attribute(0).attribute(77).call(octavo_jax_forward_cpu),
       HasSubstr("[octavo status 3] run 77: expected the number of an open run"));

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxlib import xla_client
 
 import octavo
 import octavo.jax as oj
@@ -92,12 +93,37 @@ def test_a_closed_run_fails_with_its_reason(state):
 
 
 def test_wrong_platforms_and_missing_plugins_are_refused():
-    with pytest.raises(octavo.UnsupportedError, match="tpu.*cpu, gpu"):
+    with pytest.raises(octavo.UnsupportedError, match="(?s)no kernels for tpu are installed.*installed kernels: .*looked in"):
         oj.init(weights(), overrides=overrides(), device="tpu")
     with pytest.raises(octavo.OctavoError, match="cuda"):
         oj.init(weights(), overrides=overrides(), device="gpu")
     with pytest.raises(octavo.OctavoError, match="nosuch"):
         oj.init(weights(), overrides=overrides(**{"fp8.backend": "nosuch"}))
+
+
+def test_the_platform_of_a_plugin_has_the_kernels_of_its_name(monkeypatch):
+    """JAX has no platform here whose kernels are those of tests/devices, so its programs run on the CPU and are refused."""
+    monkeypatch.setenv("OCTAVO_PLUGIN_PATH", str(library.folder().parent / "tests" / "devices"))
+    with pytest.raises(octavo.UnsupportedError, match="(?s)kernels kernels-broken: it is broken"):
+        oj.init(weights(), overrides=overrides(**{"device.kernels": "kernels-broken"}), device="npu")
+    with pytest.raises(octavo.DeviceError, match="platform 'npu': expected kernels for its first device, found those of device "
+                                                 "type 12, index 1.*serves index 0 of kind 'npu'"):
+        oj.init(weights(), overrides=overrides(), device="npu")
+    with pytest.raises(octavo.DeviceError, match="platform 'npu': .*found those of device type 1, index 0"):
+        oj.init(weights(), overrides=overrides(**{"device.kind": "cpu"}), device="npu")
+    least = overrides("current", **{"device.kernels": "kernels_plugin"})
+    monkeypatch.setattr(oj.session, "default_platform", lambda: "npu")  # as jax.default_backend() with such a plugin
+    state, taken = oj.init(weights(), overrides=least), []
+    assert state.session.run.kernels == "kernels_plugin"
+    xla_client.register_custom_call_handler("npu", lambda name, handler, platform, version, traits: taken.append(
+        (name, platform, version)))
+    assert sorted(taken) == sorted((f"octavo_{verb}", "npu", 1) for verb in ffi.VERBS)
+    with pytest.raises(Exception, match="octavo status 2.*expected a call on device 0, where octavo.jax.init opened the run, "
+                                        "found one on the CPU"):
+        jax.block_until_ready(jax.jit(train_step)(state, weights(), batch()))
+    oj.close(state)
+    with pytest.raises(octavo.UnsupportedError, match="platform 'other': expected npu.*one process for each platform"):
+        ffi.serve("other")
 
 
 def test_a_missing_library_is_refused(tmp_path, monkeypatch):

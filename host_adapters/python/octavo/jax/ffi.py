@@ -20,6 +20,7 @@ OLDEST = (0, 10)  # jaxlib with the version of the FFI that the library is built
 VERBS = ("quantize", "forward", "backward", "end_step", "optimizer_step", "write_parameter",
          "read_parameter", "run_stage")
 PLATFORMS = {"cpu": "cpu", "CUDA": "cuda"}  # of jax.ffi -> of the symbols
+_others = set()  # the platform of a plugin that has handlers in this process
 BIAS, SAVE, DX, DW, DB, RECORDS = 256, 512, 1024, 2048, 4096, 8192  # host_adapters/jax/call.h
 
 DTYPES = {_abi.F32: jnp.float32, _abi.BF16: jnp.bfloat16, _abi.F16: jnp.float16,
@@ -37,7 +38,7 @@ class Registration(ctypes.Structure):
 
 @once
 def library():
-    """Loads the library once and registers its handlers with XLA for the CPU and for CUDA. Raises
+    """Loads the library once and registers its handlers with XLA for the CPU and for CUDA; serve adds others. Raises
     ResourceError or VersionError with the remedy."""
     liboctavo()
     path = folder() / "liboctavo_jax.so"
@@ -62,12 +63,27 @@ def library():
                                                ctypes.POINTER(ctypes.c_uint64)]
     lib.octavo_jax_plan.restype = ctypes.c_uint32
     lib.octavo_jax_plan.argtypes = [ctypes.c_int64, ctypes.c_uint32, *stages.OUTPUTS]
-    for verb in VERBS:
-        for platform, suffix in PLATFORMS.items():
-            handler = getattr(lib, f"octavo_jax_{verb}_{suffix}")
-            jax.ffi.register_ffi_target(f"octavo_{verb}", jax.ffi.pycapsule(handler),
-                                        platform=platform)
+    for platform, suffix in PLATFORMS.items():
+        _register(lib, platform, suffix)
     return lib
+
+
+def _register(lib, platform, suffix):
+    for verb in VERBS:
+        handler = getattr(lib, f"octavo_jax_{verb}_{suffix}")
+        jax.ffi.register_ffi_target(f"octavo_{verb}", jax.ffi.pycapsule(handler), platform=platform)
+
+
+def serve(platform):
+    """Registers the handlers for the platform of a PJRT plugin, under its name in JAX. XLA gets them when the plugin
+    registers how it takes custom calls. Raises UnsupportedError for a second platform of this process, whose calls the
+    handlers could not tell from the first one's."""
+    if _others - {platform}:
+        raise UnsupportedError(f"platform {platform!r}: expected {', '.join(_others)}, whose handlers this process has; "
+                               "use one process for each platform of a plugin")
+    if not _others:
+        _register(library(), platform, "other")
+        _others.add(platform)
 
 
 def export_checks():

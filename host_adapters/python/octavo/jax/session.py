@@ -8,8 +8,8 @@ import numpy as np
 
 from .. import _abi
 from ..configuration import Config
-from ..errors import InvalidError, UnsupportedError
-from ..session_run import Run
+from ..errors import DeviceError, InvalidError, UnsupportedError
+from ..session_run import Run, with_kind
 from . import ffi
 from .layout import Spec, places
 
@@ -20,7 +20,7 @@ class Session:
     """Opens a run for linears and seals it. It holds no tensor.
 
     config: a Config; linears: name -> array or jax.ShapeDtypeStruct, the weight [N, K], or [L, N, K] of
-    stacked linears; platform: "cpu" or "gpu"; frozen: names without a gradient. `specs` has a Spec for
+    stacked linears; platform: JAX's name, as jax.default_backend() gives it; frozen: names without a gradient. `specs` has a Spec for
     every accepted name, `verdicts` a Verdict for each, `left_out` the reason for each layer of the model that was not
     described; layers: of flax.linen, whose tracing(session) is the context of traces. Raises OctavoError; no run is open then. Comparisons are by identity, as of what JAX's caches of programs
     need: a copy is the same one, and a pickle opens its run again in another process.
@@ -31,14 +31,16 @@ class Session:
         self.id, self.left_out, self.layers = id or uuid.uuid4().hex, left_out or {}, layers
         self.ran = set()  # names of linears in functions in training
         library = ffi.library()
-        if platform not in DEVICES:
-            raise UnsupportedError(f"platform {platform!r}: expected one of {', '.join(DEVICES)}, for "
-                                   "which this version has kernels; give octavo.jax.init(device=...)")
         self.platform = platform
         shapes = {name: jax.ShapeDtypeStruct(w.shape, w.dtype) for name, w in linears.items()}
         self._given = config.frozen(), shapes, platform, tuple(frozen), self.left_out, layers
-        self.run = Run(config, library.octavo_jax_host(), ffi.take_diagnostics, (DEVICES[platform], 0))
+        there = (DEVICES.get(platform, _abi.DEVICE_AUTO), 0)
+        asked = config if platform in DEVICES else with_kind(config, platform)[0]
+        self.run = Run(asked, library.octavo_jax_host(), ffi.take_diagnostics, there)
         try:
+            if platform not in DEVICES:
+                self._check_other(platform)
+                ffi.serve(platform)
             self._describe(linears, set(frozen))
         except BaseException:
             self.run.close()
@@ -95,6 +97,14 @@ class Session:
                       if s.owner_kind == _abi.OWNER_PARAMETER else s.key for s in self.slots]
         self.parameters = sorted(shapes)
         self.end_step = places(self.run, self.slots, _abi.VERB_END_STEP, _abi.OWNER_SESSION, 0)
+
+    def _check_other(self, platform):
+        """Raises DeviceError for kernels that cannot take calls of a plugin's platform."""
+        opened = self.run.device
+        if opened is not None and (opened[0] in DEVICES.values() or opened[1] != 0):
+            raise DeviceError(f"platform {platform!r}: expected kernels for its first device, found those of device type "
+                              f"{opened[0]}, index {opened[1]}; set device.kernels to a plugin that serves index 0 of "
+                              f"kind {platform!r}, or leave device.kind out")
 
     def _check_converts(self, accepted):
         """FP8 without a single linear in FP8 is an error."""

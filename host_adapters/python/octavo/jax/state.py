@@ -128,7 +128,7 @@ def init(linears, config=None, *, overrides=None, device=None, frozen=(), left_o
 
     linears: name -> the weight [N, K], or [L, N, K] of L linears that lax.scan goes over, as an array
     or, where the host keeps weights, a jax.ShapeDtypeStruct; config: the path of an octavo.toml or
-    None; overrides: a dict with dotted keys; device: "cpu" or "gpu", default: JAX's; frozen: names of
+    None; overrides: a dict with dotted keys; device: a platform, as "cpu", "gpu" or a plugin's, default: JAX's; frozen: names of
     weights without a gradient; left_out, layers: of octavo.jax.prepare and linen.prepare. A linear that the backend
     declines is not in `State.accepted`; its reason is in octavo.jax.report. Setup; one thread. Raises OctavoError.
     """

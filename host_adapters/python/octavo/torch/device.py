@@ -5,7 +5,6 @@ whose kind is the type's name, as "npu" of a renamed PrivateUse1, or with those 
 configuration names.
 """
 import ctypes
-import dataclasses
 import importlib.util
 import os
 import pathlib
@@ -15,7 +14,7 @@ from torch.utils.dlpack import DLDeviceType
 
 from .. import _abi
 from ..errors import DeviceError, UnsupportedError, VersionError
-from ..session_run import settings_of
+from ..session_run import with_kind
 from .models import is_dtensor
 
 
@@ -125,12 +124,9 @@ def wanted(device, config):
     index = device.index or 0
     if device.type == "cuda":
         return config, (_abi.DEVICE_CUDA, index)
-    said = settings_of(config)
-    kind = said.get("device.kind", "auto")
-    if kind not in ("auto", device.type):  # the user knows that these kernels compute there
+    config, is_other = with_kind(config, device.type)
+    if is_other:  # the user knows that these kernels compute there
         return config, (_abi.DEVICE_AUTO, index)
-    if kind == said.get("device.kernels", "auto") == "auto":
-        config = dataclasses.replace(config, overrides=(*config.overrides, ("device.kind", device.type)))
     types = {"xpu": DLDeviceType.kDLOneAPI, torch._C._get_privateuse1_backend_name(): DLDeviceType.kDLExtDev}
     return config, (int(types.get(device.type, _abi.DEVICE_AUTO)), index)
 
