@@ -71,18 +71,12 @@ foreach(compiler IN LISTS compilers)
   run("the numbers of octavo::format" "${built}/cpp_consumer/numbers")
   run("the consumer" "${built}/cpp_consumer/cpp_consumer")
   message(STATUS "${run_output}")
-  # What is skipped must be what a backend without state and without optional
-  # interfaces has not, and scales in slots; current scaling has one scale for all rows of x besides.
-  set(optional "fence.optimizer;access.optimizer;purity.optimizer")
+  # What is skipped must be what a backend without state and without optional interfaces has not.
+  set(expected "fence.optimizer;access.optimizer;purity.optimizer;optimizer;reduction;fused;shard")
   foreach(case IN ITEMS current:true current:false rowwise int8)
-    set(arguments rowwise)
-    set(expected "${optional};scales;reduction;fused;shard")
-    if(case STREQUAL "int8")
-      set(arguments int8)
-      set(expected "${optional};rows;scales;reduction;fused;shard")
-    elseif(case MATCHES "current:(.*)")
+    set(arguments ${case})
+    if(case MATCHES "current:(.*)")
       set(arguments current --set fp8.current.weight_cache=${CMAKE_MATCH_1})
-      set(expected "${optional};rows;scales;reduction;fused;shard")
     endif()
     execute_process(COMMAND "${WORK}/prefix/${BINDIR}/octavo" plugin verify ${arguments}
                     RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)

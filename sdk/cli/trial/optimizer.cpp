@@ -16,7 +16,7 @@ constexpr float kDescentRate = 0.02F, kMomentum = 0.9F;
 Optimizer::Optimizer(std::deque<Layer> &layers, Session *session, bool adam)
     : layers_(layers), session_(session), adam_(adam) {
   std::vector<uint32_t> parameters;
-  const bool steps = session_ != nullptr && session_->run.optimizer() != nullptr;
+  const bool steps = session_ != nullptr && adam;
   const auto add = [this](Floats &values, const Floats &gradient) {
     own_.push_back({&values, &gradient, Floats(values.size()), Floats(values.size())});
   };

@@ -1,5 +1,4 @@
-// The step of a trial's weights: the backend's Adam where it has one, else the same rule in
-// float32.
+// The step of a trial's weights: the backend's Adam where it has one, else a rule in float32.
 #ifndef OCTAVO_CLI_TRIAL_OPTIMIZER_H
 #define OCTAVO_CLI_TRIAL_OPTIMIZER_H
 
@@ -13,8 +12,9 @@ namespace octavo::trial {
 
 class Optimizer {
  public:
-  // adam: for a backend that steps its own weights, and for the float32 model that it is compared
-  // with. Else gradient descent with momentum, whose steps are as large as the gradient states.
+  // adam: the backend steps its weights by Adam, and so does the float32 model that it is compared
+  // with. Else both have gradient descent with momentum, whose steps are as large as the gradient
+  // states.
   // session: null for the float32 model.
   Optimizer(std::deque<Layer> &layers, Session *session, bool adam);
 

@@ -75,7 +75,23 @@ class Trial {
   }
 
  private:
-  bool adam() const { return session_.run.optimizer() != nullptr; }
+  // Another algorithm than Adam is for a host that wants it. Weights and gradients of the host it
+  // can do without.
+  bool adam() const {
+    const octavo::Run &run = session_.run;
+    if (run.optimizer() == nullptr) return false;
+    const std::string rule = octavo::algorithm_of(run);
+    if (rule == "adam" || rule == "adamw") return true;
+    for (const octavo_slot &slot : run.slots())
+      if ((slot.role == OCTAVO_ROLE_WEIGHT || slot.role == OCTAVO_ROLE_GRADIENT) &&
+          (slot.flags & OCTAVO_SLOT_NATIVE) == 0)
+        throw octavo::Error("backend " + run.backend_id() +
+                                " keeps weights or gradients in its own slots: expected that it "
+                                "steps them by adam or adamw, found " +
+                                rule + "; a trial has no other rule to compare with",
+                            OCTAVO_UNSUPPORTED, {});
+    return false;
+  }
 
   void describe() {
     int64_t elements = 0;

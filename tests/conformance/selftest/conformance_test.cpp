@@ -138,6 +138,7 @@ constexpr Case kCases[] = {
     {"purity.sessions", kSharedAcrossSessions, "interleaved"},
     {"purity.optimizer", kSkipIgnored, "optimizer_step with skip = 1"},
     {"purity.optimizer", kOptimizerNameless, "names no algorithm"},
+    {"optimizer", kOptimizerMisnamed, "times that of Adam with these hyperparameters"},
     {"extents", kPlanHuge, "backward_workspace of linear_plan of 'wide' has "},
     {"extents", kWorkspaceOverrun, "forward_workspace"},
     {"extents", kSavedTooLarge, "only the first"},
@@ -211,7 +212,7 @@ constexpr Case kCases[] = {
     {"purity", kManyCalls, "repeated after 4000 steps"},
     {"purity", kManySteps, "repeated after 4000 steps"},
     {"optimizer", kGradScaleIgnored, "setting 'scale of gradients'"},
-    {"optimizer", kDecayIgnored, "times that of Adam with these hyperparameters"},
+    {"optimizer", kDecayIgnored, "times that of AdamW with these hyperparameters"},
     {"optimizer", kStepFrozen, "optimizer_step 1 of 'wide'"},
     {"optimizer", kWriteAdds, "WEIGHT, gives"},
     {"optimizer", kWriteExpAvgIgnored, "EXP_AVG, gives"},
@@ -225,8 +226,8 @@ constexpr Case kCases[] = {
     {"purity.optimizer", kSkipIgnoredForVectors, "optimizer_step with skip = 1"},
     {"extents.empty", kEmptyKeepsDb, "without rows they are 0"},
     {"twice", kTiedOverwrites, "dw of two calls of 'tied.b'"},
-    {"optimizer", kHyperOfFirst, "times that of Adam with these hyperparameters"},
-    {"optimizer", kStepOfFirst, "times that of Adam with these hyperparameters"},
+    {"optimizer", kHyperOfFirst, "times that of AdamW with these hyperparameters"},
+    {"optimizer", kStepOfFirst, "times that of AdamW with these hyperparameters"},
     {"identity.splits", kAmaxOfFirstRows, "micro-batches"},
     {"optimizer", kNormOverwrites, "added to 3"},
     {"numerics", kBiasAsY, "y of"},
@@ -276,6 +277,13 @@ TEST(ConformanceSuite, without_optimizer_its_checks_are_skipped_with_a_reason) {
     EXPECT_EQ(result.outcome, Outcome::kSkip) << name;
     EXPECT_NE(result.detail.find("octavo.optimizer/2"), std::string::npos) << result.detail;
   }
+}
+
+TEST(ConformanceSuite, steps_of_another_optimizer_than_adam_are_not_compared) {
+  const Result result = run("optimizer", kOtherOptimizer);
+  EXPECT_EQ(result.outcome, Outcome::kSkip);
+  EXPECT_NE(result.detail.find("the steps of 'lion' were not compared"), std::string::npos)
+      << result.detail;
 }
 
 TEST(ConformanceSuite, without_gradients_reduction_is_skipped_with_a_reason) {

@@ -78,6 +78,7 @@ enum Fault : int64_t {
   kBackwardNeedsOrder,    // backward uses the scale_inv of the last forward
   kSkipIgnored,           // optimizer_step ignores skip
   kOptimizerNameless,     // describe names no algorithm
+  kOptimizerMisnamed,     // describe says adam, and the decay shrinks the weight
   kWorkspaceOverrun,      // forward writes behind its workspace
   kSavedTooLarge,         // the plan states more for saved than is written
   kEmptyFails,            // M = 0 is refused
@@ -188,7 +189,8 @@ enum Fault : int64_t {
   kWeightOfForward,        // backward uses the weight cache as it was in the last forward
   kOwnCastsHalve,          // own kernels cast x, and their scale_inv is half of what it should be
   kFaultCount,
-  kOwnCasts  // no fault: own kernels cast x
+  kOtherOptimizer,  // no fault: describe names an algorithm that the check cannot compute
+  kOwnCasts         // no fault: own kernels cast x
 };
 
 // The fault also stands in the session's options; the table differs for kUnsteadyOptions only.

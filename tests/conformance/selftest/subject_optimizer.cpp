@@ -126,6 +126,8 @@ octavo_status prepare_step(const octavo_session *s, const octavo_prepare_call *c
 octavo_status describe(const octavo_session *s, octavo_optimizer_desc *out) {
   if (s->fault == kOptimizerNameless) return OCTAVO_OK;
   out->algorithm = OCTAVO_STR("adamw");
+  if (s->fault == kOptimizerMisnamed) out->algorithm = OCTAVO_STR("adam");
+  if (s->fault == kOtherOptimizer) out->algorithm = OCTAVO_STR("lion");
   out->hyper[OCTAVO_HYPER_LR] = OCTAVO_STR("lr");
   return OCTAVO_OK;
 }
