@@ -155,6 +155,17 @@ void check_all(Session &s) {
            frozen ? "frozen; expected OCTAVO_GRADIENT_NONE" : "trained");
     expect(linear.plan.gradient <= OCTAVO_GRADIENT_SLOT, "linear '", linear.name,
            "' has unknown plan.gradient ", linear.plan.gradient);
+    const auto stores = [&](uint32_t role) {
+      return std::any_of(s.slots().begin(), s.slots().end(), [&](const Slot &slot) {
+        const octavo_slot &d = slot.desc;
+        return d.owner_kind == OCTAVO_OWNER_PARAMETER && d.owner == linear.weight &&
+               d.role == role && (d.flags & OCTAVO_SLOT_NATIVE) == 0;
+      });
+    };
+    expect(frozen || !stores(OCTAVO_ROLE_WEIGHT) || stores(OCTAVO_ROLE_GRADIENT), "linear '",
+           linear.name,
+           "' has its weight in slots and the host's own gradient; expected both in "
+           "slots: a host steps its own weights, with its own gradients");
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "faults.h"
 #include "octavo/draft/gradients.h"
+#include "octavo/draft/optimizer.h"
 #include "octavo/fused.h"
 #include "octavo/kernels.h"
 #include "octavo/plugin.h"

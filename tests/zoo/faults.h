@@ -83,6 +83,8 @@
 #define FAULT_SLOT_ACCUMULATE_UNCOMBINED 120
 #define FAULT_SLOT_SCALE 121         /* scale_slot 0, which nobody chose */
 #define FAULT_PLAN_GRADIENT_SLOT 122 /* SLOT, without such a slot */
+#define FAULT_OWNED_WEIGHT 123       /* in slots, without an interface that steps it */
+#define FAULT_OWNED_WEIGHT_ONLY 124  /* with one, and a gradient that is the host's */
 #define FAULT_PLAN_FAILS 55
 #define FAULT_PLAN_HUGE 96         /* 2^47 bytes and one more */
 #define FAULT_PLAN_NEGATIVE 97     /* -16 bytes, which wraps around */

@@ -133,6 +133,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadSeal{"plan_gradient_slot", OCTAVO_INTERNAL,
                 "linear_plan of linear 0: expected a slot of role GRADIENT that backward writes "
                 "among its uses, since its gradient is SLOT, found none"},
+        BadSeal{
+            "owned_weight", OCTAVO_INTERNAL,
+            "seal failed: slot 1 \"weight\": expected the interface octavo.optimizer/2, since no "
+            "host steps a weight or gradient that is not NATIVE, found none"},
+        BadSeal{"owned_weight_only", OCTAVO_INTERNAL,
+                "linear_plan of linear 0: expected its gradient in a slot of role GRADIENT that is "
+                "not NATIVE, since its weight is in one, found the host's own"},
         BadSeal{"plan_fails", OCTAVO_INVALID, "linear_plan of linear 0 failed with status 2"},
         BadSeal{
             "plan_rows", OCTAVO_INTERNAL,

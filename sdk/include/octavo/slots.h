@@ -89,7 +89,10 @@ enum {
                                  have copies its columns of these pools from one of them */
   OCTAVO_SLOT_NATIVE = 2,     /* a tensor of the host: not allocated, not counted as slot memory. It
                                  need not exist but in calls that have an access to it, at any address.
-                                 Role WEIGHT or GRADIENT: the parameter's, dense */
+                                 Role WEIGHT or GRADIENT: the parameter's, dense. A weight or
+                                 gradient that is not native needs octavo.optimizer/2, and a trained
+                                 weight of a linear that is not native a gradient that is not native
+                                 either: hosts refuse the seal otherwise */
   OCTAVO_SLOT_REDUCE = 4,     /* combined, before optimizer_step and end_step, over the ranks that
                                  have the same object, by name, and other rows of its data; of a
                                  pool each column over the ranks that have the object of its label;

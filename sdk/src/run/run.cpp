@@ -284,7 +284,7 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
                      *id, ", expected ", linear_count_ - 1);
   }
   if (verdict.decision != OCTAVO_DECLINE) {
-    linears_.push_back({name, std::move(differing_options)});
+    linears_.push_back({name, std::move(differing_options), d.weight});
     if (trace_) trace_->name_linear(name);
   }
   return place(d, std::move(verdict), decision.rule, v);

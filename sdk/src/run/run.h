@@ -101,6 +101,7 @@ struct octavo_run {
   struct Linear {
     std::string name;
     octavo::LentSettings options;  // those that differ from the session's
+    uint32_t weight;               // parameter
   };
 
   void check_decision(const octavo_verdict &v, const char *object, const std::string &name);
@@ -114,6 +115,8 @@ struct octavo_run {
   // Whether a slot or a use can belong to it.
   bool has_owner(uint32_t kind, uint32_t owner) const;
   bool has_gradient_slot(uint32_t linear) const;
+  // Whether the tensor of its weight with this role is in slots.
+  bool stores(uint32_t linear, uint32_t role) const;
   void check_scales(size_t first);
 
   octavo::Negotiation negotiation_;

@@ -117,6 +117,10 @@ octavo_status octavo_run::take_slot(const octavo_slot &given) {
                   octavo::show(octavo::TomlValue(s.initial)));
   if (OCTAVO_DTYPE_BITS(s.dtype) != 32 && s.initial != 0)
     return refuse("expected initial 0 for a dtype of fewer than 32 bits");
+  if ((s.role == OCTAVO_ROLE_WEIGHT || s.role == OCTAVO_ROLE_GRADIENT) &&
+      s.owner_kind == OCTAVO_OWNER_PARAMETER && (s.flags & OCTAVO_SLOT_NATIVE) == 0 && !p.optimizer)
+    return refuse("expected the interface " OCTAVO_OPTIMIZER_ID
+                  ", since no host steps a weight or gradient that is not NATIVE, found none");
   if (s.shard == OCTAVO_SHARD_WHOLE && s.owner_kind != OCTAVO_OWNER_PARAMETER)
     return refuse("expected a parameter as owner of a WHOLE slot, found ", s.owner, " of kind ",
                   s.owner_kind);
@@ -189,6 +193,13 @@ bool octavo_run::has_gradient_slot(uint32_t linear) const {
            return s.role == OCTAVO_ROLE_GRADIENT &&
                   s.access[OCTAVO_VERB_BACKWARD] > OCTAVO_ACCESS_READ;
          });
+}
+
+bool octavo_run::stores(uint32_t linear, uint32_t role) const {
+  return std::any_of(slots_.begin(), slots_.end(), [&](const octavo_slot &s) {
+    return s.owner_kind == OCTAVO_OWNER_PARAMETER && s.owner == linears_[linear].weight &&
+           s.role == role && (s.flags & OCTAVO_SLOT_NATIVE) == 0;
+  });
 }
 
 // That scales of codes are what can be one: a slot 0 that nobody chose is none.
@@ -271,6 +282,12 @@ void octavo_run::seal() {
                        linear,
                        ": expected a slot of role GRADIENT that backward writes among its "
                        "uses, since its gradient is SLOT, found none");
+    if (plan.gradient != OCTAVO_GRADIENT_NONE && stores(linear, OCTAVO_ROLE_WEIGHT) &&
+        !stores(linear, OCTAVO_ROLE_GRADIENT))
+      octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id, ": linear_plan of linear ",
+                       linear,
+                       ": expected its gradient in a slot of role GRADIENT that is not NATIVE, "
+                       "since its weight is in one, found the host's own");
     if (plugin()->fused && (plan.flags & OCTAVO_LINEAR_NEEDS_X) == 0)
       if (const std::string fault = fault_of(*plugin()->fused, session_, linear); !fault.empty())
         octavo::fail_run(OCTAVO_INTERNAL, "backend ", plugin()->id,

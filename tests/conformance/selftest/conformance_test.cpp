@@ -115,6 +115,7 @@ constexpr Case kCases[] = {
     {"contract.slots", kNonfiniteNotReduced, "lacks OCTAVO_SLOT_REDUCE"},
     {"contract.slots", kNonfiniteBySum, "expected OCTAVO_COMBINE_MAX"},
     {"contract.slots", kScaleUnread, "no other verb reads it"},
+    {"contract.slots", kWeightAloneInSlots, "has its weight in slots and the host's own gradient"},
     {"checkpoint", kScaleNotSaved, "step 0 after a checkpoint"},
     {"fence", kReadsScaleOnHost, "linear_forward of 'wide' M=7 f32 touched session slot 'x/scale'"},
     {"fence", kClearsSavedOnHost, "touched saved of 'wide'"},

@@ -59,6 +59,7 @@ enum Fault : int64_t {
   kIgnoresLinearOptions,  // a linear is accepted whatever its options are
   kHistoryInForward,      // the history of x stands in the list of forward
   kNonfiniteI32,          // the nonfinite slot is i32
+  kWeightAloneInSlots,    // the weight is in slots, and the gradient is the host's
   kReadsScaleOnHost,      // forward copies the scale with memcpy
   kClearsSavedOnHost,     // forward clears saved with memset
   kReadsHyperOnHost,      // optimizer_step looks at the learning rate

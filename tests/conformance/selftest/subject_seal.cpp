@@ -99,7 +99,8 @@ class Emitter {
     const bool linear = (d.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) != 0;
     use(owner, id,
         slot("weight", owner, id, OCTAVO_ROLE_WEIGHT, d.dtype, d.rows, d.cols,
-             {{step, updates}, {cast, linear ? reads : uint8_t{0}}}, OCTAVO_SLOT_NATIVE));
+             {{step, updates}, {cast, linear ? reads : uint8_t{0}}},
+             s_.fault == kWeightAloneInSlots ? OCTAVO_SLOT_CHECKPOINT : OCTAVO_SLOT_NATIVE));
     if (trained) {
       const auto state = [&](const char *name, uint32_t role, uint32_t dtype, int64_t rows,
                              int64_t cols) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "octavo/draft/gradients.h"
+#include "octavo/draft/optimizer.h"
 #include "octavo/plugin.h"
 
 struct octavo_session {
@@ -228,9 +229,23 @@ octavo_status run_stage(const octavo_session *, const octavo_gradient_call *c) {
 const octavo_gradients kGradients = {sizeof(octavo_gradients), OCTAVO_KIND_GRADIENTS,
                                      plan_reduction, run_stage};
 
+octavo_status describes_nothing(const octavo_session *, octavo_optimizer_desc *) {
+  return OCTAVO_UNSUPPORTED;
+}
+octavo_status needs_nothing(const octavo_session *, const uint32_t *, uint64_t, uint64_t *) {
+  return OCTAVO_UNSUPPORTED;
+}
+
+// Weights that are not the host's need one.
+const octavo_optimizer kOptimizer = {
+    sizeof(octavo_optimizer), OCTAVO_KIND_OPTIMIZER, describes_nothing, needs_nothing,
+    computes_nothing,         computes_nothing,      computes_nothing,  computes_nothing,
+    computes_nothing};
+
 const void *get_interface(octavo_str id) {
   const std::string name(id.data, id.size);
   if (name == OCTAVO_BACKEND_ID) return &kBackend;
+  if (name == OCTAVO_OPTIMIZER_ID) return &kOptimizer;
   return name == OCTAVO_GRADIENTS_ID ? &kGradients : nullptr;
 }
 

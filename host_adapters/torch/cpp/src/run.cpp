@@ -293,12 +293,6 @@ void Run::seal() {
     };
     p.keeps_weight = kept(OCTAVO_ROLE_WEIGHT);
     p.keeps_gradient = kept(OCTAVO_ROLE_GRADIENT);
-    if ((p.keeps_weight || p.keeps_gradient) && !has_optimizer())
-      throw Error(OCTAVO_UNSUPPORTED,
-                  "parameter \"" + p.name +
-                      "\": expected a backend that steps the weights and gradients it keeps, found "
-                      "none of octavo.optimizer/2 in \"" +
-                      backend_id() + "\"; choose another backend");
   }
   std::vector<core::LinearShape> linears;
   for (size_t l = 0; l < linear_names_.size(); ++l) {
