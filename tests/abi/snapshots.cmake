@@ -81,6 +81,7 @@ foreach(snapshot IN LISTS octavo_snapshots)
   if(CMAKE_CROSSCOMPILING AND NOT plugins)
     continue()  # an older snapshot, without binaries for this processor
   endif()
+  list(APPEND octavo_current_snapshots "${snapshot}")
   set(old_host "${snapshot}/${golden}/host")
   set(old_program "${snapshot}/${golden}/program")
   # te needs more than the kernels of a golden host, and kernels are for a device: both run by liboctavo only.
@@ -114,6 +115,9 @@ foreach(snapshot IN LISTS octavo_snapshots)
   endforeach()
 endforeach()
 
+if(NOT CMAKE_CROSSCOMPILING)
+  include(next_adapters.cmake)
+endif()
 set(built octavo_next_host octavo_next_program octavo_next_plugin octavo octavo_cli)
 if(CMAKE_CROSSCOMPILING)
   add_dependencies(octavo_aarch64 ${built})

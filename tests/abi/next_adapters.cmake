@@ -1,0 +1,50 @@
+# The adapters of torch and JAX, built with the headers of the next minor: over today's liboctavo, and with plugins of a
+# snapshot, they train as today's do.
+foreach(adapter IN ITEMS torch_ops jax)
+  if(NOT TARGET octavo_${adapter} OR NOT OCTAVO_PYTHON)
+    continue()
+  endif()
+  set(target octavo_next_${adapter})
+  set(parts octavo_${adapter})
+  if(adapter STREQUAL "torch_ops")
+    list(APPEND parts octavo_torch_core)
+  endif()
+  set(sources)
+  foreach(part IN LISTS parts)
+    get_target_property(names ${part} SOURCES)
+    get_target_property(folder ${part} SOURCE_DIR)
+    list(TRANSFORM names PREPEND "${folder}/")
+    list(APPEND sources ${names})
+  endforeach()
+  add_library(${target} SHARED ${sources})
+  add_dependencies(${target} octavo_next_headers)
+  # In front of octavo::sdk's own, which has the C++ headers.
+  target_include_directories(${target} BEFORE PRIVATE "${octavo_next_dir}/include" "${PROJECT_SOURCE_DIR}")
+  list(GET parts -1 last)
+  target_include_directories(${target} SYSTEM PRIVATE "$<TARGET_PROPERTY:octavo_${adapter},INCLUDE_DIRECTORIES>"
+    "$<TARGET_PROPERTY:${last},INCLUDE_DIRECTORIES>")
+  target_compile_definitions(${target} PRIVATE "$<TARGET_PROPERTY:octavo_${adapter},COMPILE_DEFINITIONS>")
+  target_link_libraries(${target} PRIVATE octavo::sdk)
+  if(adapter STREQUAL "torch_ops")
+    target_link_libraries(${target} PRIVATE "${OctavoTorch_CPU_LIBRARY}" "${OctavoTorch_C10_LIBRARY}")
+  endif()
+  target_compile_options(${target} PRIVATE -O1 -Wno-missing-field-initializers
+    "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<STREQUAL:${adapter},jax>>:-fpermissive>")
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    OUTPUT_NAME octavo_${adapter} LIBRARY_OUTPUT_DIRECTORY "${octavo_next_dir}/${adapter}")
+endforeach()
+
+foreach(adapter IN ITEMS torch_ops jax)
+  if(NOT TARGET octavo_next_${adapter})
+    continue()
+  endif()
+  foreach(snapshot IN LISTS octavo_current_snapshots)
+    cmake_path(GET snapshot FILENAME id)
+    set(name Abi.${id}.next_${adapter}_old_plugins)
+    add_test(NAME ${name} COMMAND "${OCTAVO_PYTHON}" -B "${CMAKE_CURRENT_SOURCE_DIR}/adapters.py" ${adapter}
+             "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}" "$<TARGET_FILE:octavo_next_${adapter}>" "${snapshot}/golden")
+    set_tests_properties(${name} PROPERTIES LABELS "abi;torch" TIMEOUT 300 SKIP_RETURN_CODE 77
+      ENVIRONMENT "OMP_NUM_THREADS=1;JAX_PLATFORMS=cpu;PYTHONPATH=${PROJECT_SOURCE_DIR}/host_adapters/python")
+    octavo_run_in(rest ${name} TARGETS octavo octavo_probe octavo_${adapter} octavo_next_${adapter})
+  endforeach()
+endforeach()
