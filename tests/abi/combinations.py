@@ -2,6 +2,7 @@
 
   combinations.py direct <host> <plugin.so> <age of the host: old or new>
   combinations.py library <program> <liboctavo.so> <plugin.so> <age of the program> [age of liboctavo]
+  combinations.py parallel <program> <liboctavo.so> <plugin.so> <age>   the program gives threads, which kernels use
   combinations.py unknown <program> <liboctavo.so> <plugin.so>   values of a later minor that a host must not ignore
   combinations.py conformance <octavo> <plugin.so> [key=value ...]   no check fails
   combinations.py provider <octavo> <kernels.so> <backend.so> [key=value ...]   a backend trains on golden kernels
@@ -144,6 +145,11 @@ def main(arguments):
             plugin = pathlib.Path(plugin)
             command = [executable(program, directory), pathlib.Path(library).resolve(), put(plugin, directory), plugin.stem]
             return compare(command, directory, expected_of_program(ages[0], plugin.stem, *ages[1:]))
+        if kind == "parallel" and len(rest) == 4:
+            plugin = pathlib.Path(rest[2])
+            command = [executable(rest[0], directory), pathlib.Path(rest[1]).resolve(), put(plugin, directory), plugin.stem]
+            return compare(command, directory, [f"program of minor {1 if rest[3] == 'new' else 0} gives threads: used",
+                                                "copy: exact"])
         if kind == "unknown" and len(rest) == 3:
             program, library, plugin = rest[0], pathlib.Path(rest[1]).resolve(), pathlib.Path(rest[2])
             program, faults = executable(program, directory), 0

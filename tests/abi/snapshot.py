@@ -1,7 +1,7 @@
 """Freezes today's ABI as tests/abi/<name>, once. A snapshot is never overwritten.
 
   snapshot.py v1_rc1             everything
-  snapshot.py --aarch64 v1_rc1   golden/aarch64 of a snapshot that has none, with its headers; all else stays as it is
+  snapshot.py --missing v1_rc1   the binaries that a snapshot lacks, with its headers; all else stays as it is
 
 What it holds, and what tests compare with for as long as the major is supported:
   include/octavo/*.h   the C headers as they are
@@ -10,6 +10,7 @@ What it holds, and what tests compare with for as long as the major is supported
   golden/<compiler>/   plugins built from these headers, with their manifests
                        (gcc, clang: C; cpp: C++; rust: Rust)
   golden/host, golden/program   two small hosts, likewise: without and over liboctavo
+  golden/parallel      the second one, with threads for the kernels
   golden/aarch64       C and C++ once more, for linux-aarch64 by Debian's cross compiler, with a BUILT.txt of its own
   BUILT.txt            with which compilers, on which system, from which folders, by git's hash of their
                        content, which `git log --find-object=HASH` finds
@@ -54,6 +55,7 @@ BINARIES = {
     "rust/rustcurrent.so": ("cargo", "samples/rust_plugin", []),
     "host": ("gcc", "tests/abi/golden/host.c", ["-lm", "-ldl"]),
     "program": ("gcc", "tests/abi/golden/program.c", ["-ldl"]),
+    "parallel": ("gcc", "tests/abi/golden/parallel.c", ["-ldl"]),
 }
 # Pages of 64 KiB: the one that RELRO would protect would fill each file with zeros.
 CROSS = "aarch64-linux-gnu-"
@@ -157,25 +159,35 @@ def refuse_changes():
         sys.exit(f"expected a work tree without changes, found:\n{changed}\nCommit them first")
 
 
-def add_aarch64(name):
+def add_missing(name):
     target = HERE / name
     if not (target / "SHA256SUMS").is_file():
         sys.exit(f"expected a snapshot in {target}, found none")
-    if (target / "golden" / "aarch64").exists():
-        sys.exit(f"{target}/golden/aarch64 exists. A snapshot is frozen: what was released stays as it was")
     if not shutil.which(f"{CROSS}g++"):
         sys.exit(f"expected {CROSS}g++, found none: bash tests/environment/aarch64.sh")
     faults = check_snapshots.check_snapshot(target)
     if faults:
         sys.exit("\n".join(faults))
     refuse_changes()
-    try:
-        build_cross(target)
-        write_sums(target)
-    except BaseException:
-        shutil.rmtree(target / "golden" / "aarch64", ignore_errors=True)
-        raise
-    print(f"{target}/golden/aarch64: commit it, and never change it")
+    cross, added = target / "golden" / "aarch64", []
+    for folder, built, binaries, system in ((target / "golden", target, BINARIES, "linux-x86_64"),
+                                            (cross, cross, CROSS_BINARIES, "linux-aarch64")):
+        if not folder.exists():
+            build_cross(target)
+            added.append(folder)
+            continue
+        lacking = {output: how for output, how in binaries.items() if not (folder / output).exists()}
+        if not lacking:
+            continue
+        build_golden(target, folder, lacking, system)
+        sources = sorted({pathlib.Path(source).parent for _, source, _ in lacking.values()})
+        with open(built / "BUILT.txt", "a") as file:
+            file.writelines(f"{run('git', 'rev-parse', f'HEAD:{s}')} {s}, later: {' '.join(lacking)}\n" for s in sources)
+        added += [folder / output for output in lacking]
+    if not added:
+        sys.exit(f"{target} has every binary. A snapshot is frozen: what was released stays as it was")
+    write_sums(target)
+    print(*added, "commit them, and never change them", sep="\n")
 
 
 def main(name):
@@ -213,8 +225,8 @@ def main(name):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1] == "--aarch64":
-        add_aarch64(sys.argv[2])
+    if len(sys.argv) == 3 and sys.argv[1] == "--missing":
+        add_missing(sys.argv[2])
     elif len(sys.argv) == 2:
         main(sys.argv[1])
     else:

@@ -13,14 +13,16 @@ add_custom_command(OUTPUT "${octavo_next_dir}/stamp"
 add_custom_target(octavo_next_headers DEPENDS "${octavo_next_dir}/stamp")
 add_executable(octavo_next_host "${octavo_golden_dir}/host.c")
 add_executable(octavo_next_program "${octavo_golden_dir}/program.c")
+add_executable(octavo_next_parallel "${octavo_golden_dir}/parallel.c")
 add_library(octavo_next_plugin MODULE "${octavo_golden_dir}/next.c")
 target_link_libraries(octavo_next_host PRIVATE m ${CMAKE_DL_LIBS})
 target_link_libraries(octavo_next_program PRIVATE ${CMAKE_DL_LIBS})
+target_link_libraries(octavo_next_parallel PRIVATE ${CMAKE_DL_LIBS})
 target_link_options(octavo_next_plugin PRIVATE
   "LINKER:--version-script=${PROJECT_SOURCE_DIR}/sdk/cmake/plugin_exports.map")
 set_target_properties(octavo_next_plugin PROPERTIES
   PREFIX "" OUTPUT_NAME next LIBRARY_OUTPUT_DIRECTORY "${octavo_next_dir}")
-foreach(target IN ITEMS octavo_next_host octavo_next_program octavo_next_plugin)
+foreach(target IN ITEMS octavo_next_host octavo_next_program octavo_next_parallel octavo_next_plugin)
   add_dependencies(${target} octavo_next_headers)
   target_include_directories(${target} PRIVATE "${octavo_next_dir}/include" "${PROJECT_SOURCE_DIR}")
   # Positional initializers of older code leave out what is newer; that is what is tried here.
@@ -60,6 +62,8 @@ set(next_plugin "$<TARGET_FILE:octavo_next_plugin>")
 octavo_add_abi_test(new_host_new_plugin ${combine} direct ${next_host} ${next_plugin} new)
 octavo_add_abi_test(new_program_new_plugin ${combine} library ${next_program}
                     $<TARGET_FILE:octavo> ${next_plugin} new)
+octavo_add_abi_test(new_program_gives_threads ${combine} parallel $<TARGET_FILE:octavo_next_parallel>
+                    $<TARGET_FILE:octavo> ${next_plugin} new)
 octavo_add_abi_test(later_values_are_refused ${combine} unknown ${next_program} $<TARGET_FILE:octavo> ${next_plugin})
 
 file(GLOB octavo_snapshots CONFIGURE_DEPENDS LIST_DIRECTORIES TRUE "${CMAKE_CURRENT_SOURCE_DIR}/v*")
@@ -96,6 +100,11 @@ foreach(snapshot IN LISTS octavo_snapshots)
   endforeach()
   octavo_add_abi_test(${id}.trains_on_old_kernels ${combine} provider $<TARGET_FILE:octavo_cli>
                       "${snapshot}/${golden}/kernels/npu.so" ${te} device.kind=npu fp8.te.recipe=current)
+  octavo_add_abi_test(${id}.old_program_gives_threads ${combine} parallel "${snapshot}/${golden}/parallel"
+                      $<TARGET_FILE:octavo> "${snapshot}/${golden}/gcc/minimal.so" old)
+  if(NOT CMAKE_CROSSCOMPILING)
+    octavo_add_abi_test(${id}.every_frozen_interface_has_a_golden golden_ids.py "${snapshot}")
+  endif()
   octavo_add_abi_test(${id}.old_host_new_plugin ${combine} direct ${old_host} ${next_plugin} old)
   octavo_add_abi_test(${id}.old_program_new_plugin ${combine} library ${old_program}
                       $<TARGET_FILE:octavo> ${next_plugin} old)
@@ -118,7 +127,7 @@ endforeach()
 if(NOT CMAKE_CROSSCOMPILING)
   include(next_adapters.cmake)
 endif()
-set(built octavo_next_host octavo_next_program octavo_next_plugin octavo octavo_cli)
+set(built octavo_next_host octavo_next_program octavo_next_parallel octavo_next_plugin octavo octavo_cli)
 if(CMAKE_CROSSCOMPILING)
   add_dependencies(octavo_aarch64 ${built})
   return()

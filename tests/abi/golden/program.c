@@ -12,11 +12,12 @@
 #include "octavo/octavo.h"
 
 /* The functions of liboctavo that the program calls, found by name. */
-#define FUNCTIONS(f)                                                                              \
-  f(octavo_open) f(octavo_close) f(octavo_add_parameter) f(octavo_add_linear) f(octavo_seal)      \
-      f(octavo_run_plan) f(octavo_run_backend) f(octavo_run_interface) f(octavo_run_session)      \
-          f(octavo_store_open) f(octavo_store_native) f(octavo_store_slots) f(octavo_store_close) \
-              f(octavo_run_slot_count) f(octavo_run_slot) f(octavo_run_backend_id)
+#define FUNCTIONS(f)                                                                         \
+  f(octavo_open) f(octavo_close) f(octavo_add_parameter) f(octavo_add_linear) f(octavo_seal) \
+      f(octavo_run_plan) f(octavo_run_backend) f(octavo_run_interface) f(octavo_run_session) \
+          f(octavo_run_session_desc) f(octavo_store_open) f(octavo_store_native)             \
+              f(octavo_store_slots) f(octavo_store_close) f(octavo_run_slot_count)           \
+                  f(octavo_run_slot) f(octavo_run_backend_id)
 
 static struct {
 #define POINTER(name) __typeof__(&name) name;
@@ -43,9 +44,13 @@ static void say(void *ctx, const octavo_diagnostic *d) {
     printf("diagnostic: %.*s\n", (int)d->text.size, d->text.data);
 }
 
-static const void *no_extension(void *ctx, octavo_str id) {
-  (void)ctx, (void)id;
-  return NULL;
+static const octavo_parallel *threads; /* of parallel.c; null: none */
+
+static const void *extension(void *ctx, octavo_str id) {
+  (void)ctx;
+  const int is_parallel =
+      id.size == sizeof OCTAVO_PARALLEL_ID - 1 && memcmp(id.data, OCTAVO_PARALLEL_ID, id.size) == 0;
+  return is_parallel ? threads : NULL;
 }
 
 static octavo_run *open_run(const char *directory, const char *backend) {
@@ -55,7 +60,7 @@ static octavo_run *open_run(const char *directory, const char *backend) {
   octavo_host *host = GUARDED(octavo_host, OCTAVO_KIND_HOST);
   octavo_open_desc *d = GUARDED(octavo_open_desc, OCTAVO_KIND_OPEN_DESC);
   host->abi_major = OCTAVO_ABI_MAJOR, host->abi_minor = OCTAVO_ABI_MINOR;
-  host->diagnose = say, host->get_extension = no_extension;
+  host->diagnose = say, host->get_extension = extension;
   dir = text(directory);
   overrides[0].name = text("mixed_precision"), overrides[0].value.text = text("fp8");
   overrides[1].name = text("fp8.backend"), overrides[1].value.text = text(backend);
