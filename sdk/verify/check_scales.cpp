@@ -4,7 +4,8 @@
 // Kernels in between note what each cast and each update gets. When the same data was cast in two
 // steps, scale * amax is at most the largest value of the format, and at least its 2^-5 part: one
 // for a rule of powers of two, the rest for a margin and for a history of larger steps. Where
-// delayed_scale_update was seen to write the scale, its rule and its margin give the part. An amax
+// delayed_scale_update was seen to write the scale, its rule and its margin give the part. A scale
+// that no verb writes is static, and may be any. An amax
 // enters the history of its slot once a step, as the newest row, which is the last one. A kernel
 // that reads codes gets the scale_inv that their cast wrote, to the bit.
 #include <cmath>
@@ -206,9 +207,22 @@ void run_pass(Host &host) {
   for (Batch &batch : host.batches()) host.backward(batch);
 }
 
+// A scale that no verb writes follows from nothing.
+bool is_static(const Host &host, const float *scale) {
+  const auto *at = reinterpret_cast<const uint8_t *>(scale);
+  for (const Slot &slot : host.session().slots()) {
+    const octavo_slot &d = slot.desc;
+    const auto bytes = OCTAVO_DTYPE_BYTES(d.dtype, d.rows * d.cols);
+    if (at < host.address(d.id) || at >= host.address(d.id) + bytes) continue;
+    return std::none_of(d.access, d.access + OCTAVO_VERB_LIMIT,
+                        [](uint8_t access) { return access > OCTAVO_ACCESS_READ; });
+  }
+  return false;
+}
+
 void check_fit(Host &host, const CastWatch &watch) {
   for (const auto &[scale, g] : watch.given) {
-    if (g.amax <= 0 || g.largest <= 0) continue;
+    if (g.amax <= 0 || g.largest <= 0 || is_static(host, scale)) continue;
     const double product = g.amax * static_cast<double>(*scale);
     const auto known = watch.least.find(scale);
     const double part = known == watch.least.end() ? kSmallestPart : known->second;

@@ -329,6 +329,14 @@ TEST(ConformanceSuite, casts_of_kernels_that_the_suite_does_not_know) {
   }
 }
 
+TEST(ConformanceSuite, static_scales_are_legal) {
+  for (const std::string name :
+       {"contract.slots", "scales", "rows", "numerics", "identity.splits"}) {
+    const Result result = run(name, kStaticScales);
+    EXPECT_EQ(result.outcome, Outcome::kPass) << name << ": " << result.detail;
+  }
+}
+
 TEST(ConformanceSuite, a_padding_fault_is_reported_with_its_alignment) {
   const Result result = run("purity.order", kNoPadding);
   EXPECT_EQ(result.outcome, Outcome::kFail);

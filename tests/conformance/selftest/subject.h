@@ -191,7 +191,8 @@ enum Fault : int64_t {
   kOwnCastsHalve,          // own kernels cast x, and their scale_inv is half of what it should be
   kFaultCount,
   kOtherOptimizer,  // no fault: describe names an algorithm that the check cannot compute
-  kOwnCasts         // no fault: own kernels cast x
+  kOwnCasts,        // no fault: own kernels cast x
+  kStaticScales     // no fault: scales are 1 for good
 };
 
 // The fault also stands in the session's options; the table differs for kUnsteadyOptions only.

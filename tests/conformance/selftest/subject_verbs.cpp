@@ -377,6 +377,10 @@ octavo_status subject_end_step(const octavo_session *s, const octavo_step_call *
     u.rule = OCTAVO_RULE_QUOTIENT;
     u.history_flags = OCTAVO_HISTORY_TE;
     const auto index = static_cast<size_t>(&pool - s->pools.data());
+    if (s->fault == kStaticScales) {
+      clear(s, u.amax, pool.columns * sizeof(float));
+      continue;
+    }
     if (s->fault == kSecondSealStands && index >= 3) continue;
     if (s->fault == kManySteps && steps >= 60) continue;
     if (s->fault == kEndStepAgain && s->calls.load() == 0)
