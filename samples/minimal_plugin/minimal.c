@@ -74,6 +74,7 @@ static octavo_status list_options(const octavo_option_sink *sink) {
 }
 
 static octavo_status open_session(const octavo_session_desc *d, octavo_session **out) {
+  if (d->option_count > 0) return fail(d, OCTAVO_INVALID, "open_session: minimal has no options");
   octavo_session *s = calloc(1, sizeof *s);
   if (!s) return fail(d, OCTAVO_NO_RESOURCE, "open_session: no memory");
   OCTAVO_TAKE(s->desc, d); /* a newer host has a longer one, an older host a shorter one */

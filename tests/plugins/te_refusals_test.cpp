@@ -87,6 +87,20 @@ TEST_F(TeRefusals, defaults_are_accepted) {
   EXPECT_TRUE(declines(check()).empty());
 }
 
+// As a host without liboctavo may pass it.
+TEST_F(TeRefusals, an_option_that_is_not_listed) {
+  options.push_back({borrow("recipes"), options.front().value});
+  desc.options = options.data(), desc.option_count = options.size();
+  const octavo_verdict_sink sink = {sizeof sink, OCTAVO_KIND_VERDICT_SINK, nullptr,
+                                    [](void *, const octavo_verdict *) { ADD_FAILURE(); }};
+  octavo_session *s = nullptr;
+  EXPECT_EQ(backend->check_session(&desc, &sink), OCTAVO_INVALID);
+  EXPECT_EQ(backend->open_session(&desc, &s), OCTAVO_INVALID);
+  EXPECT_EQ(s, nullptr);
+  EXPECT_THAT(request.host.error(),
+              HasSubstr("option \"recipes\": expected one of list_options, found none"));
+}
+
 TEST_F(TeRefusals, hybrid_with_mx_is_accepted_with_a_reason) {
   const auto reasons = [&] {
     std::vector<Said> only;

@@ -51,7 +51,8 @@ typedef struct octavo_kernels_caps octavo_kernels_caps;
 typedef struct octavo_session octavo_session; /* opaque, defined by each backend */
 
 /* An option of the backend: a key of the configuration table [fp8.<id>]. The caller, such as
- * liboctavo, checks type, range and choices; a backend may rely on it. */
+ * liboctavo, checks type, range and choices; a backend may rely on it. open_session answers
+ * OCTAVO_INVALID to a name that the backend does not list. */
 typedef struct octavo_option {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_OPTION */

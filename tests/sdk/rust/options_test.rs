@@ -59,13 +59,23 @@ fn a_value_is_read_by_its_type() {
     options.set("cache", &v).unwrap();
     (v.type_, v.real) = (OCTAVO_VALUE_REAL, 0.25);
     options.set("decay", &v).unwrap();
-    options.set("of another backend", &v).unwrap();
     assert_eq!((options.margin, options.cache, options.decay), (5, false, 0.25));
     let error = options.set("margin", &v).unwrap_err();
     assert_eq!(error.status(), OCTAVO_INVALID);
     assert!(error
         .text()
         .starts_with("option \"margin\": expected a value of type 1, found type 2"));
+}
+
+#[test]
+fn a_name_that_is_not_listed_is_refused() {
+    let v: octavo_value = unsafe { std::mem::zeroed() };
+    let wanted = "option \"of another backend\": expected one of list_options, found none";
+    for set in [Options::default().set("of another backend", &v), ().set("of another backend", &v)]
+    {
+        let error = set.unwrap_err();
+        assert_eq!((error.status(), error.text().starts_with(wanted)), (OCTAVO_INVALID, true));
+    }
 }
 
 #[test]

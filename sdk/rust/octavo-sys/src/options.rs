@@ -10,7 +10,7 @@ use crate::text::{borrow, owned};
 pub trait Options: Default {
     /// Calls `each` with every option, its default, its help and its bounds.
     fn list(each: &mut dyn FnMut(Entry<'_>) -> Done) -> Done;
-    /// Sets the option of this name, if there is one.
+    /// Sets the option of this name.
     fn set(&mut self, name: &str, value: &octavo_value) -> Done;
 }
 
@@ -19,8 +19,8 @@ impl Options for () {
     fn list(_: &mut dyn FnMut(Entry<'_>) -> Done) -> Done {
         Ok(())
     }
-    fn set(&mut self, _: &str, _: &octavo_value) -> Done {
-        Ok(())
+    fn set(&mut self, name: &str, _: &octavo_value) -> Done {
+        unknown(name)
     }
 }
 
@@ -98,6 +98,11 @@ impl Value for String {
         // SAFETY: a text of the host's, valid during the call that passed it.
         *self = unsafe { owned(value.text) };
     }
+}
+
+/// For [`options!`](macro@crate::options): the refusal of a name that is not listed.
+pub fn unknown(name: &str) -> Done {
+    Err(Error::invalid(format!("option \"{name}\": expected one of list_options, found none")))
 }
 
 /// For [`options!`](macro@crate::options): a value of the option's own type, or the reason.
@@ -190,7 +195,7 @@ macro_rules! options {
             fn set(&mut self, name: &str, value: &$crate::sys::octavo_value) -> $crate::Done {
                 match name {
                     $(stringify!($field) => $crate::options::set(name, &mut self.$field, value),)*
-                    _ => Ok(()),
+                    _ => $crate::options::unknown(name),
                 }
             }
         }

@@ -149,16 +149,17 @@ class OptionList {
   // The values of a session, or of a linear on top of them; liboctavo has checked them, so only a
   // foreign host can be refused.
   Options parse(const octavo_option_value *values, uint64_t count, Options options = {}) const {
-    for (const Entry &e : entries_) {
-      for (uint64_t i = 0; i < count; ++i) {
-        if (view(values[i].name) != view(e.option_.name)) continue;
-        if (values[i].value.type != e.option_.initial.type)
-          throw Error(OCTAVO_INVALID, "option \"" + text(e.option_.name) +
-                                          "\": expected a value of type " +
-                                          std::to_string(e.option_.initial.type) + ", found " +
-                                          std::to_string(values[i].value.type));
-        e.set_(options, values[i].value);
-      }
+    for (uint64_t i = 0; i < count; ++i) {
+      const Entry *e = find(view(values[i].name));
+      if (e == nullptr)
+        throw Error(OCTAVO_INVALID, "option \"" + text(values[i].name) +
+                                        "\": expected one of list_options, found none");
+      if (values[i].value.type != e->option_.initial.type)
+        throw Error(OCTAVO_INVALID, "option \"" + text(e->option_.name) +
+                                        "\": expected a value of type " +
+                                        std::to_string(e->option_.initial.type) + ", found " +
+                                        std::to_string(values[i].value.type));
+      e->set_(options, values[i].value);
     }
     return options;
   }
@@ -169,9 +170,7 @@ class OptionList {
     for (const Entry &e : entries_) has_any = has_any || e.is_per_linear_;
     for (uint64_t i = 0; i < count; ++i) {
       const std::string name = text(values[i].name);
-      const Entry *found = nullptr;
-      for (const Entry &e : entries_)
-        if (view(e.option_.name) == name) found = &e;
+      const Entry *found = find(name);
       if (found != nullptr && found->is_per_linear_) continue;
       const char *text = !has_any                 ? "this backend has no options for single linears"
                          : found == nullptr       ? "this backend has no such option"
@@ -197,21 +196,25 @@ class OptionList {
 
   // "margin = 3", as a configuration has it.
   std::string shown(const Options &options, std::string_view name) const {
-    for (const Entry &e : entries_) {
-      if (view(e.option_.name) != name) continue;
-      const octavo_value v = e.get_(options);
-      char number[40];
-      std::snprintf(number, sizeof number, "%.9g", v.real);
-      return std::string(name) + " = " +
-             (v.type == OCTAVO_VALUE_TEXT   ? '"' + text(v.text) + '"'
-              : v.type == OCTAVO_VALUE_BOOL ? v.integer != 0 ? "true" : "false"
-              : v.type == OCTAVO_VALUE_INT  ? std::to_string(v.integer)
-                                            : number);
-    }
-    return std::string(name);
+    const Entry *e = find(name);
+    if (e == nullptr) return std::string(name);
+    const octavo_value v = e->get_(options);
+    char number[40];
+    std::snprintf(number, sizeof number, "%.9g", v.real);
+    return std::string(name) + " = " +
+           (v.type == OCTAVO_VALUE_TEXT   ? '"' + text(v.text) + '"'
+            : v.type == OCTAVO_VALUE_BOOL ? v.integer != 0 ? "true" : "false"
+            : v.type == OCTAVO_VALUE_INT  ? std::to_string(v.integer)
+                                          : number);
   }
 
  private:
+  const Entry *find(std::string_view name) const {
+    for (const Entry &e : entries_)
+      if (view(e.option_.name) == name) return &e;
+    return nullptr;
+  }
+
   Options defaults_{};
   const char *why_ = nullptr;
   std::deque<Entry> entries_;  // addresses stay
