@@ -127,6 +127,12 @@ void check_arguments(const Context &context) {
     Call wgrad = overwrite;
     wgrad.want_dx = false;
     same("dgrad and wgrad in two calls", backward({overwrite}), backward({dgrad, wgrad}));
+    // Either of the two computes db: the one to which it is passed.
+    Call dgrad_and_db = overwrite, wgrad_alone = wgrad;
+    dgrad_and_db.flags |= OCTAVO_BACKWARD_SKIP_WEIGHT;
+    wgrad_alone.want_db = false;
+    same("SKIP_WEIGHT with db, and wgrad without,", backward({overwrite}),
+         backward({dgrad_and_db, wgrad_alone}));
     same("SKIP_WEIGHT, which must leave dw alone,", backward({dgrad}), backward({without_db}),
          is_gradient);
     // What is recorded about dy depends on dy, not on the outputs that a call asks for.

@@ -76,6 +76,7 @@ enum Fault : int64_t {
   kSharedAcrossSessions,  // the bias is lost when another session came in between
   kOverwriteIgnored,      // OVERWRITE is ignored
   kSkipWeightIgnored,     // SKIP_WEIGHT is ignored
+  kSkipWeightLosesDb,     // SKIP_WEIGHT leaves db out, too
   kBackwardNeedsOrder,    // backward uses the scale_inv of the last forward
   kSkipIgnored,           // optimizer_step ignores skip
   kOptimizerNameless,     // describe names no algorithm

@@ -316,9 +316,9 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
             static_cast<uint64_t>((rows - 1) * c->dx->stride + c->dx->cols) * width_of(*c->dx));
     }
   }
-  if ((c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT) != 0 && s->fault != kSkipWeightIgnored) {
-    return OCTAVO_OK;
-  }
+  const bool skips =
+      (c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT) != 0 && s->fault != kSkipWeightIgnored;
+  if (skips && s->fault == kSkipWeightLosesDb) return OCTAVO_OK;
   const bool overwrite =
       (c->flags & OCTAVO_BACKWARD_OVERWRITE) != 0 && s->fault != kOverwriteIgnored;
   const std::vector<SubjectLinear> &linears = s->linears;
@@ -329,7 +329,7 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
                         (s->fault == kDwOfF32 && c->dw != nullptr && c->dw->dtype != OCTAVO_F32);
   const bool adds =
       !overwrite && s->fault != kDwOverwrites && !(s->fault == kTiedOverwrites && second);
-  if (c->dw != nullptr && !keeps_dw) {
+  if (c->dw != nullptr && !keeps_dw && !skips) {
     const octavo_tensor x_t = codes(saved, k, m, OCTAVO_E4M3FN);
     multiply(s, dy_t, work, x_t, x_inv, *c->dw, nullptr, adds, padded_dw);
   }
