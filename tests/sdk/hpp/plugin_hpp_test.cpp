@@ -189,6 +189,25 @@ TEST(PluginHpp, verdicts_decline_what_lacks_and_say_emulated) {
   EXPECT_EQ(decisions(device).size(), 2u);
 }
 
+TEST(PluginHpp, a_backend_declines_a_device_kernels_or_a_layout) {
+  FakeDevice fake(nullptr);
+  fake.desc.device = {12, 3};
+  fake.caps.id = OCTAVO_STR("npu");
+  fake.kernels.ability = [](void *, octavo_ability *q) {
+    q->decision = q->flags == OCTAVO_GEMM_B_KN ? OCTAVO_DECLINE : OCTAVO_ACCEPT;
+    return octavo_status{OCTAVO_OK};
+  };
+  const plugin::Device device(fake.desc);
+  EXPECT_EQ(device.where().type, 12u);
+  EXPECT_EQ(device.where().index, 3);
+  EXPECT_EQ(device.kernels_id(), "npu");
+  plugin::Verdicts verdicts(device, nullptr);
+  verdicts.need_product({}, {});
+  EXPECT_FALSE(verdicts.declined());
+  verdicts.need_product({}, {}, "take rows", OCTAVO_GEMM_B_KN);
+  EXPECT_TRUE(verdicts.declined());
+}
+
 class Sealed : public testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(b.open_session(&device.desc, &s), OCTAVO_OK); }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "octavo/hpp/kernels_tables.hpp"
 #include "octavo/hpp/plugin/barrier.hpp"
@@ -52,7 +53,8 @@ class Device {
         kernels_(desc.kernels),
         tables_(desc.kernels, desc.kernels_ctx),
         caps_(desc.caps),
-        ctx_(desc.kernels_ctx) {
+        ctx_(desc.kernels_ctx),
+        where_(desc.device) {
     if (caps_->alignment > 1) alignment_ = static_cast<int64_t>(caps_->alignment);
   }
 
@@ -64,6 +66,9 @@ class Device {
     return tables_.get<Table>();
   }
   void *ctx() const { return ctx_; }
+  // For a backend that declines a kind of device, or kernels by their id.
+  octavo_device where() const { return where_; }
+  std::string_view kernels_id() const { return view(caps_->id); }
   bool has(uint64_t caps_flag) const { return (caps_->flags & caps_flag) != 0; }
   // The kernels' answer about one call; `question` has the call and its formats.
   octavo_ability ask(octavo_ability question) const {
@@ -79,9 +84,10 @@ class Device {
     q.granularity = out.granularity;
     return ask(q);
   }
-  octavo_ability ask_product(CodeFormat a, CodeFormat b) const {
+  octavo_ability ask_product(CodeFormat a, CodeFormat b, uint32_t layout = 0) const {
     octavo_ability q{};
     q.call = OCTAVO_KIND_GEMM;
+    q.flags = layout;
     q.dtype = a.dtype;
     q.granularity = a.granularity;
     q.b_dtype = b.dtype;
@@ -124,6 +130,7 @@ class Device {
   KernelsTables tables_;
   const octavo_kernels_caps *caps_ = nullptr;
   void *ctx_ = nullptr;
+  octavo_device where_{};
   int64_t alignment_ = 1;
 };
 
@@ -216,8 +223,9 @@ class Verdicts {
       need(device_.ask_cast(f), OCTAVO_REASON_DTYPE, "the kernels lack a cast of the recipe",
            describe(f));
   }
-  void need_product(CodeFormat a, CodeFormat b, Remedy remedy = kAnotherDevice) {
-    need(device_.ask_product(a, b), OCTAVO_REASON_KERNEL,
+  void need_product(CodeFormat a, CodeFormat b, Remedy remedy = kAnotherDevice,
+                    uint32_t layout = 0) {
+    need(device_.ask_product(a, b, layout), OCTAVO_REASON_KERNEL,
          "the kernels of this device lack a product of the recipe",
          describe(a) + " by " + describe(b), remedy);
   }
