@@ -3,13 +3,14 @@
 
 A plugin that exports a second symbol collides with another plugin; one that needs a collective library
 or a newer libc works on its author's machine only. Needs nothing but Python and binutils' readelf, so
-authors of plugins can run it on their own files:
+authors of plugins can run it on their own files. Further libraries that a plugin may need are
+[requires] libraries of the manifest next to it, mine.octavo-plugin.toml for mine.so:
 
     octavo plugin check-elf my_plugin.so                          or a directory of plugins
     octavo plugin check-elf --exports octavo.h liboctavo.so.1     a library, with the headers that declare it
 
   --libc 2.36             the newest GLIBC_ version that may be needed; --libstdcxx and --cxxabi likewise
-  --may-need libz         a further library that may be needed, without ".so"; may be repeated
+  --may-need libz         with --exports: a further library that may be needed, without ".so"; may be repeated
   --sanitizer address     the run-time of this sanitizer may be needed, too
   --strict                advice counts as a fault, too: tables of addresses that stay writable, and
                           paths of the machine that built the file
@@ -24,6 +25,11 @@ import pathlib
 import re
 import subprocess
 import sys
+
+try:
+    import tomllib  # since Python 3.11
+except ImportError:
+    tomllib = None
 
 QUERY = "octavo_plugin_query_rc4"
 # Shared objects of the C and C++ run-times; a version follows ".so".
@@ -142,11 +148,35 @@ def symbol_faults(elf, expected, sanitized):
                                       "expected none: construct on first use, inside a function")
 
 
-def system_faults(elf, allowed, floors):
-    for name in elf.needed:
-        if name.split(".so")[0] not in allowed:
-            yield Finding("needed", f"needs {name}; expected only {', '.join(sorted(allowed))}: load it at run time "
-                                    "through the kernels, or not at all")
+def stated_libraries(path):
+    """The manifest of a plugin's library, and what it states as [requires] libraries."""
+    manifest = path.with_name(f"{path.stem}.octavo-plugin.toml")
+    if not manifest.is_file():
+        return manifest, []
+    if tomllib is None:
+        sys.exit(f"{manifest}: expected Python 3.11 or later, which reads TOML, found {sys.version.split()[0]}")
+    try:
+        stated = tomllib.loads(manifest.read_text()).get("requires", {}).get("libraries", [])
+    except (OSError, ValueError) as problem:
+        sys.exit(f"{manifest}: expected a manifest, found: {problem}")
+    if not isinstance(stated, list) or not all(isinstance(name, str) for name in stated):
+        sys.exit(f"{manifest}: [requires] libraries: expected a list of texts, found {stated!r}")
+    return manifest, stated
+
+
+def needed_faults(elf, path, arguments):
+    allowed = RUNTIME | SANITIZER.get(arguments.sanitizer, set()) | set(arguments.may_need)
+    foreign = [name for name in elf.needed if name.split(".so")[0] not in allowed]
+    remedy, stated = "load it at run time, or not at all", []
+    if foreign and not arguments.exports:
+        manifest, stated = stated_libraries(path)
+        remedy = f"load it at run time, or state it in {manifest.name} as [requires] libraries"
+    for name in foreign:
+        if name not in stated:
+            yield Finding("needed", f"needs {name}; expected only {', '.join([*sorted(allowed), *stated])}: {remedy}")
+
+
+def system_faults(elf, floors):
     for family, version in sorted(elf.versions.items()):
         if family in floors and key(version) > key(floors[family]):
             yield Finding("floor", f"needs {family}_{version}, expected at most {family}_{floors[family]}; build it on "
@@ -187,11 +217,10 @@ def advice(elf):
 def check(path, arguments):
     elf = Elf(arguments.readelf, path)
     expected = declared(arguments.exports) if arguments.exports else {QUERY}
-    allowed = RUNTIME | SANITIZER.get(arguments.sanitizer, set()) | set(arguments.may_need)
     floors = {**FLOORS, "GLIBC": arguments.libc, "GLIBCXX": arguments.libstdcxx,
               "CXXABI": arguments.cxxabi}
     faults = [*symbol_faults(elf, expected, bool(arguments.sanitizer)),
-              *system_faults(elf, allowed, floors), *memory_faults(elf)]
+              *needed_faults(elf, path, arguments), *system_faults(elf, floors), *memory_faults(elf)]
     advised = list(advice(elf))
     if arguments.strict:
         faults += advised
@@ -243,6 +272,8 @@ def main():
     parser.add_argument("--readelf", default="readelf")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.may_need and not arguments.exports:
+        parser.error("--may-need is for a library with --exports; what a plugin needs is [requires] libraries of its manifest")
     if arguments.exports and not declared(arguments.exports):
         sys.exit(f"{', '.join(map(str, arguments.exports))}: no declaration with OCTAVO_EXPORT found")
     reports = []

@@ -1,5 +1,6 @@
 # octavo_add_plugin(<id> SOURCES <files...> [VERSION <version>] [DESCRIPTION <text>] [DIRECTORY <folder>]
-#                   [INTERFACES <interfaces...>] [KERNELS <kind> <device type>] [OVER <kinds...>] [LAYERS <ids...>])
+#                   [INTERFACES <interfaces...>] [KERNELS <kind> <device type>] [OVER <kinds...>] [LAYERS <ids...>]
+#                   [LIBRARIES <names...>])
 #
 # Builds one Octavo plugin: a module `<id>.so` that exports OCTAVO_PLUGIN_SYMBOL and nothing else,
 # with its manifest `<id>.octavo-plugin.toml` next to it. Both go to lib/octavo/plugins of the build
@@ -14,6 +15,8 @@
 # is DLPack's <device type>.
 # OVER: the plugin has a layer that stands on the kernels of devices of these kinds.
 # LAYERS: the ids of plugins whose layers must stand on the kernels for this backend, from below.
+# LIBRARIES: what it links beyond the C and C++ run-times, such as libOpenCL.so.1: a machine without them gets a
+# verdict, and `octavo plugin check-elf` accepts these.
 # `<id>.options.toml` in that folder, when there is one, is its end: the options that the plugin declares, as
 # `octavo plugin manifest <id> --options <id>.so --only-options` prints them. `octavo plugin verify` compares the two.
 # It is built with the options of OctavoHardening.cmake.
@@ -37,7 +40,7 @@ include("${CMAKE_CURRENT_LIST_DIR}/OctavoHardening.cmake")
 set(OCTAVO_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}" CACHE INTERNAL "")
 
 function(octavo_add_plugin id)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION;DIRECTORY" "SOURCES;INTERFACES;KERNELS;OVER;LAYERS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;DESCRIPTION;DIRECTORY" "SOURCES;INTERFACES;KERNELS;OVER;LAYERS;LIBRARIES")
   if(NOT arg_SOURCES)
     message(FATAL_ERROR "octavo_add_plugin(${id}): SOURCES is missing")
   endif()
@@ -63,11 +66,14 @@ function(octavo_add_plugin id)
   if(arg_OVER)
     set(OCTAVO_PLUGIN_KERNELS "\n[kernels]\nover = [\"${over}\"]\n")
   endif()
-  list(JOIN arg_LAYERS "\", \"" layers)
-  set(OCTAVO_PLUGIN_LAYERS "")
-  if(arg_LAYERS)
-    set(OCTAVO_PLUGIN_LAYERS "layers = [\"${layers}\"]\n")
-  endif()
+  set(OCTAVO_PLUGIN_REQUIRES "")
+  foreach(key IN ITEMS LAYERS LIBRARIES)
+    if(arg_${key})
+      list(JOIN arg_${key} "\", \"" names)
+      string(TOLOWER "${key}" name)
+      string(APPEND OCTAVO_PLUGIN_REQUIRES "${name} = [\"${names}\"]\n")
+    endif()
+  endforeach()
   if(NOT arg_INTERFACES AND arg_KERNELS)
     set(arg_INTERFACES octavo.kernels/1 octavo.memory/1)
   elseif(NOT arg_INTERFACES AND arg_OVER)

@@ -49,7 +49,12 @@ CASES = {
                  "runs 1 static constructors"),
     "lld": ("", [], [], None),  # see align_stack_to_0
     "needed": ("", ["-Wl,--no-as-needed", "-lresolv"], [], "needs libresolv.so.2; expected only"),
-    "needed_and_allowed": ("", ["-Wl,--no-as-needed", "-lresolv"], ["--may-need", "libresolv"], None),
+    # What MANIFESTS states.
+    "needed_and_stated": ("", ["-Wl,--no-as-needed", "-lresolv"], [], None),
+    "another_is_stated": ("", ["-Wl,--no-as-needed", "-lresolv"], [],
+                          "needs libresolv.so.2; expected only ld-linux-aarch64, ld-linux-x86-64, libc, libdl, libgcc_s, libm, "
+                          "libpthread, libstdc++, libresolv.so.1: load it at run time, or state it in "
+                          "another_is_stated.octavo-plugin.toml as [requires] libraries"),
     "floor": ("#include <stdlib.h>\nvoid *take(void);\n__attribute__((used)) "
               "void *take(void) { return malloc(8); }", [], ["--libc", "2.0"],
               "needs GLIBC_2."),
@@ -65,6 +70,9 @@ CASES = {
     "textrel": ("int far_away[3]; __attribute__((used)) int near(void) { return far_away[1]; }"
                 "__asm__(\".text\\n.quad malloc\\n\");", ["-Wl,-z,notext"], [], "text relocations"),
 }
+MANIFESTS = {"needed_and_stated": '[requires]\nlibraries = ["libfoo.so.1", "libresolv.so.2"]\n',
+             "another_is_stated": '[requires]\nlibraries = ["libresolv.so.1"]\n',
+             "damaged": "[requires", "not_a_list": '[requires]\nlibraries = "libresolv.so.2"\n'}
 FOREIGN = ["ncclAllReduce", "torch_version", "c10_x", "cublasCreate_v2", "cudaMalloc", "at::empty",
            "_ZN2at5emptyEv", "_ZN3c106DeviceC1Ev", "_ZN5torch8autogradEv", "_ZNK2at6Tensor3dimEv",
            "_Z9ncclThingv", "_Z10cudaThing2v", "_ZN4nccl4initEv"]
@@ -114,6 +122,8 @@ def main(compiler, readelf, include):
             file.write_text(GOOD + source)
             subprocess.run([compiler, "-shared", "-fPIC", "-fvisibility=hidden", f"-I{include}", file,
                             "-o", library, *flags], check=True, stderr=subprocess.DEVNULL)
+            if name in MANIFESTS:
+                library.with_name(f"{name}.octavo-plugin.toml").write_text(MANIFESTS[name])
             if name == "segment":
                 make_segment(library)
             if name == "lld":
@@ -127,6 +137,18 @@ def main(compiler, readelf, include):
                 wrong.append(f"{name}: expected '{message}', found: {said}")
             printed = subprocess.run([*command, "--json"], capture_output=True, text=True)
             wrong += [f"{name}: {fault}" for fault in faults_of_json(printed, validator, message)]
+        needs = pathlib.Path(directory, "needed.so").read_bytes()
+        for name, expected in (("damaged", "expected a manifest, found: "),
+                               ("not_a_list", "[requires] libraries: expected a list of texts, found 'libresolv.so.2'")):
+            library = pathlib.Path(directory, f"{name}.so")
+            library.write_bytes(needs)
+            library.with_name(f"{name}.octavo-plugin.toml").write_text(MANIFESTS[name])
+            result = subprocess.run([sys.executable, script, "--readelf", readelf, library], capture_output=True, text=True)
+            if result.returncode != 1 or expected not in result.stderr:
+                wrong.append(f"{name}: expected '{expected}', found: {result.stdout + result.stderr}")
+    result = subprocess.run([sys.executable, script, "--may-need", "libz.so.1", script], capture_output=True, text=True)
+    if result.returncode != 2 or "what a plugin needs is [requires] libraries of its manifest" not in result.stderr:
+        wrong.append(f"--may-need of a plugin: expected a refusal, found: {result.stdout + result.stderr}")
     for options, expected in (([script], f"{script}: expected an ELF library, "),
                               (["--readelf", "no-such-readelf", script], "no-such-readelf: expected the program")):
         result = subprocess.run([sys.executable, script, *options], capture_output=True, text=True)
