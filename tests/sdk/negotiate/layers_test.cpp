@@ -60,6 +60,11 @@ static_assert(sizeof(octavo_kernels) == 8 + 8 * (14 + 5), "a new call: add it he
 #define ADAM_CALLS                                                       \
   &octavo_adam_kernels::adam_step, &octavo_adam_kernels::gradient_scale, \
       &octavo_adam_kernels::sum_of_squares
+static_assert(sizeof(octavo_adam_kernels) == 8 + 8 * 3 &&
+                  sizeof(octavo_msamp_kernels) == 8 + 8 * 3 &&
+                  sizeof(octavo_rounding_kernels) == 8 + 8 * 3 &&
+                  sizeof(octavo_one_pass_kernels) == 8 + 8 && sizeof(octavo_fp4_kernels) == 8 + 8,
+              "a new call: add it here");
 #define MSAMP_CALLS                                                          \
   &octavo_msamp_kernels::sum_quantized, &octavo_msamp_kernels::scale_values, \
       &octavo_msamp_kernels::prescale_update
