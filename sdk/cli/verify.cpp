@@ -57,6 +57,7 @@ bool is_check(const std::string &name) {
 // What the manifest of this name states; a plugin may have kernels and a backend.
 struct Offer {
   std::optional<conformance::kernels::Plugin> kernels;
+  std::vector<std::string> layer_over;  // kinds of devices
   bool has_backend = true;
 };
 Offer offer_of(const Settings &settings, const std::string &name) {
@@ -69,8 +70,10 @@ Offer offer_of(const Settings &settings, const std::string &name) {
   }
   for (const nlohmann::json &one : all.at("plugins")) {
     if (one.value("name", "") != name || one.contains("shadowed_by")) continue;
-    if (!one.contains("kernels") || !one.contains("library")) break;
-    offer.kernels = {one.at("library"), one.at("kernels").at("device_type")};
+    if (one.contains("layer_over")) offer.layer_over = one.at("layer_over");
+    if (!one.contains("library") || (!one.contains("kernels") && offer.layer_over.empty())) break;
+    offer.kernels.emplace().library = one.at("library");
+    if (one.contains("kernels")) offer.kernels->device_type = one.at("kernels").at("device_type");
     const nlohmann::json interfaces =
         one.value(nlohmann::json::json_pointer("/provides/interfaces"), nlohmann::json::array());
     offer.has_backend =
@@ -78,6 +81,28 @@ Offer offer_of(const Settings &settings, const std::string &name) {
     break;
   }
   return offer;
+}
+
+// A layer is checked on the kernels below, under the one backend that needs nothing else.
+void check_kernels(const Verify &verify, Offer offer,
+                   const std::function<void(const conformance::Record &)> &done) {
+  if (offer.layer_over.empty()) {
+    conformance::kernels::run_suite(verify.settings, *offer.kernels, done);
+    return;
+  }
+  Request below = verify.request;
+  below.set("fp8.backend=\"reference\"");
+  if (std::find(offer.layer_over.begin(), offer.layer_over.end(), "cpu") == offer.layer_over.end())
+    below.set_default("device.kind=\"" + offer.layer_over.front() + "\"");
+  Request both = below;
+  both.set("device.layers=[\"" + verify.settings.backend + "\"]");
+  both.settings().with_desc(nullptr, [&](const octavo_open_desc &on_it) {
+    below.settings().with_desc(nullptr, [&](const octavo_open_desc &on_those) {
+      offer.kernels->run = &on_it;
+      offer.kernels->below = &on_those;
+      conformance::kernels::run_suite(verify.settings, *offer.kernels, done);
+    });
+  });
 }
 
 int run(Verify &verify) {
@@ -106,7 +131,7 @@ int run(Verify &verify) {
       print_line(conformance::line_of(record).c_str());
       std::fflush(stdout);
     };
-    if (offer.kernels) conformance::kernels::run_suite(verify.settings, *offer.kernels, done);
+    if (offer.kernels) check_kernels(verify, offer, done);
     if (offer.has_backend) conformance::run_suite(verify.settings, done);
   });
   const std::string json = conformance::json_of(results);

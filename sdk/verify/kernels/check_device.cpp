@@ -61,14 +61,8 @@ std::vector<Entry> entries(const Side &s) {
       {"pack", OCTAVO_KIND_PACK, t.pack != nullptr && s.caps.pack_rows > 0}};
 }
 
-}  // namespace
-
-void check_table(const Bench &bench) {
-  const Side &side = *bench.side;
-  const octavo_kernels &t = side.table;
-  step("required functions");
-  expect(bench.tables.kernels->kind == OCTAVO_KIND_KERNELS, "the table's kind is ",
-         bench.tables.kernels->kind, "; expected ", OCTAVO_KIND_KERNELS);
+// Devices that are there and that are not; a layer has none of its own.
+void check_devices(const Bench &bench) {
   step("probe_device");
   octavo_device device = bench.tables.device;
   for (int turn = 0; turn < 2; ++turn)
@@ -79,10 +73,21 @@ void check_table(const Bench &bench) {
     expect(!probes(bench, absent), "probe_device accepts type ", absent.type, ", index ",
            absent.index, "; expected a declining verdict");
     void *ctx = nullptr;
-    const octavo_status status = t.open_device(absent, silent_host(), &ctx);
+    const octavo_status status = bench.side->table.open_device(absent, silent_host(), &ctx);
     expect(status != OCTAVO_OK, "open_device opens type ", absent.type, ", index ", absent.index,
            ", which probe_device declines");
   }
+}
+
+}  // namespace
+
+void check_table(const Bench &bench) {
+  const Side &side = *bench.side;
+  const octavo_kernels &t = side.table;
+  step("required functions");
+  expect(t.kind == OCTAVO_KIND_KERNELS, "the table's kind is ", t.kind, "; expected ",
+         OCTAVO_KIND_KERNELS);
+  if (bench.below == nullptr) check_devices(bench);
   step("describe");
   const octavo_kernels_caps &caps = side.caps;
   expect(!text_of(caps.id).empty(), "describe states no id");

@@ -7,6 +7,8 @@ std::span<const Check> checks() {
   static constexpr Check kChecks[] = {
       {"kernels.table", "Devices are found, opened and described; unknown questions are declined.",
        "K1", check_table},
+      {"kernels.layer", "A layer passes on what is not its own, and its own calls stay in bounds.",
+       "K10", check_layer},
       {"kernels.memory", "octavo.memory/1 allocates aligned memory and copies in every direction.",
        "K2", check_memory},
       {"kernels.ability", "ability answers every question and promises no call that is missing.",

@@ -18,6 +18,7 @@ struct Check {
 std::span<const Check> checks();
 
 void check_table(const Bench &bench);
+void check_layer(const Bench &bench);
 void check_memory(const Bench &bench);
 void check_ability(const Bench &bench);
 void check_workspace(const Bench &bench);

@@ -83,12 +83,18 @@ std::string last_message() {
   return message;
 }
 
-Side::Side(const Tables &tables, const octavo_host *host) : memory(tables.memory) {
-  std::memcpy(&table, tables.kernels, std::min<size_t>(tables.kernels->size, sizeof table));
-  calling("open_device");
-  octavo_status status = table.open_device(tables.device, host, &ctx);
-  expect(status == OCTAVO_OK, "open_device answered ", status_name(status), " for a device that ",
-         "probe_device accepts: ", last_message());
+Side::Side(const Tables &tables, const octavo_host *host)
+    : memory(tables.memory), device(tables.device) {
+  octavo_status status = OCTAVO_OK;
+  if (tables.run != nullptr) {
+    open_run(*tables.run, host);
+  } else {
+    std::memcpy(&table, tables.kernels, std::min<size_t>(tables.kernels->size, sizeof table));
+    calling("open_device");
+    status = table.open_device(tables.device, host, &ctx);
+    expect(status == OCTAVO_OK, "open_device answered ", status_name(status), " for a device that ",
+           "probe_device accepts: ", last_message());
+  }
   caps.size = sizeof caps;
   caps.kind = OCTAVO_KIND_KERNELS_CAPS;
   calling("describe");
@@ -99,7 +105,28 @@ Side::Side(const Tables &tables, const octavo_host *host) : memory(tables.memory
 }
 
 Side::~Side() {
-  table.close_device(ctx);
+  if (run_ != nullptr) {
+    octavo_close(run_);
+  } else {
+    table.close_device(ctx);
+  }
+}
+
+void Side::open_run(const octavo_open_desc &as, const octavo_host *host) {
+  octavo_open_desc desc = as;
+  desc.device = {OCTAVO_DEVICE_AUTO, 0};  // as device.kind says
+  desc.host = host;
+  calling("open_layer, or the library and its symbol");
+  const octavo_status status = octavo_open(&desc, &run_);
+  const octavo_session_desc *session =
+      status == OCTAVO_OK ? octavo_run_session_desc(run_) : nullptr;
+  expect(session != nullptr, "octavo_open answered ", status_name(status),
+         " for a run on the layer: ", last_message());
+  table = *session->kernels;
+  ctx = session->kernels_ctx;
+  device = session->device;
+  memory =
+      static_cast<const octavo_memory *>(octavo_run_interface(run_, OCTAVO_STR(OCTAVO_MEMORY_ID)));
 }
 
 void Side::copy(void *to, const void *from, uint64_t bytes) const {

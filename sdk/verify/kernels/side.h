@@ -12,14 +12,16 @@
 #include "../report.h"
 #include "octavo/hpp/kernels_tables.hpp"
 #include "octavo/memory.h"
+#include "octavo/octavo.h"
 
 namespace octavo::conformance::kernels {
 
-// A plugin's tables, as its library gives them.
+// A plugin's tables, as its library gives them; or a layer, which has none without what is below.
 struct Tables {
   const octavo_kernels *kernels = nullptr;
   const octavo_memory *memory = nullptr;  // null: the device reads the CPU's memory
   octavo_device device{};
+  const octavo_open_desc *run = nullptr;  // not null: the tables are those of a run that it opens
 };
 
 // Diagnostics of both sides: refusals are part of the checks.
@@ -30,7 +32,7 @@ std::string last_message();
 
 class Side {
  public:
-  // Throws Failure where open_device or describe fails.
+  // Throws Failure where open_device, describe or octavo_open fails.
   Side(const Tables &tables, const octavo_host *host);
   ~Side();
   Side(const Side &) = delete;
@@ -41,11 +43,17 @@ class Side {
   octavo_kernels_caps caps{};
   void *ctx = nullptr;
   const octavo_memory *memory;
+  octavo_device device;
 
   void copy(void *to, const void *from, uint64_t bytes) const;
   void synchronize() const;
   // As `ability` answers; OCTAVO_DECLINE where it does not.
   uint32_t decision(octavo_ability question) const;
+
+ private:
+  void open_run(const octavo_open_desc &as, const octavo_host *host);
+
+  octavo_run *run_ = nullptr;
 };
 
 // Memory of a side for one call after the other.

@@ -75,6 +75,7 @@ octavo_device find_device(const octavo_kernels &table, uint32_t type) {
 }
 
 Tables load(const Settings &settings, const Plugin &plugin) {
+  if (plugin.run != nullptr) return {nullptr, nullptr, {}, plugin.run};
   load_by_liboctavo(settings);
   void *library = dlopen(plugin.library.c_str(), RTLD_NOW | RTLD_NOLOAD);
   expect(library != nullptr, "liboctavo does not load ", plugin.library, all_messages());
@@ -111,8 +112,8 @@ Tables load(const Settings &settings, const Plugin &plugin) {
   return tables;
 }
 
-std::string place_of(const Tables &tables, const Side &side) {
-  return text(" (device type ", tables.device.type, ":", tables.device.index, ", kernels ",
+std::string place_of(const Side &side) {
+  return text(" (device type ", side.device.type, ":", side.device.index, ", kernels ",
               text_of(side.caps.id), ")");
 }
 
@@ -127,8 +128,8 @@ Record run_here(const Check &check, const Settings &settings, const Plugin &plug
     step("load");
     const Tables tables = load(settings, plugin);
     const Side side(tables, silent_host());
-    record.place = place_of(tables, side);
-    check.run({tables, &side, settings.seed});
+    record.place = place_of(side);
+    check.run({tables, &side, settings.seed, plugin.below});
     record.result = {Outcome::kPass, "", take_steps(true)};
   } catch (const Skip &skip) {
     record.result = {Outcome::kSkip, skip.what(), take_steps(true)};

@@ -10,6 +10,9 @@ namespace octavo::conformance::kernels {
 struct Plugin {
   std::string library;
   uint32_t device_type = 0;
+  // Of a layer: a run on it, and one on the kernels below. The checks meet the table of both, as
+  // backends do.
+  const octavo_open_desc *run = nullptr, *below = nullptr;
 };
 
 // Settings as for a backend; `backend` is the plugin's id. A plugin whose device does not open ends

@@ -145,6 +145,7 @@ struct Bench {
   Tables tables;
   const Side *side;
   uint64_t seed;
+  const octavo_open_desc *below = nullptr;  // of a layer: a run on the kernels below it
 };
 
 // The cases of one check, and what of them the plugin offers.
