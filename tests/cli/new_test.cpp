@@ -118,6 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
              "Current",
              "own-recipe_v2"},
         Case{"kernels-c", {"CMakeLists.txt", "own-recipe.v2.c"}, "kernels_plugin"},
+        Case{"kernels-cpp", {"CMakeLists.txt", "own-recipe.v2.cpp"}, "kernels_cpp"},
         Case{"host-cpp", {"CMakeLists.txt", "own-recipe.v2.cpp", "octavo.toml"}, "mlp_host"},
         Case{"host-c",
              {"CMakeLists.txt", "own-recipe.v2.c", "layers.c", "host.h", "octavo.toml"},

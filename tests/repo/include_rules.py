@@ -114,6 +114,7 @@ RULES = {
     "host_adapters/*": Rule(LANGUAGE | {"sdk/include"}, links={"sdk/src"}),
     "samples/*": Rule(SAMPLE, links={"sdk/src"}),
     # kernels.inc: the bytes of kernels.cl, which the build makes.
+    "samples/kernels_cpp": Rule(LANGUAGE | {"system", "sdk/include", "kernels/format"}),
     "samples/opencl_kernels": Rule(LANGUAGE | {"system", "sdk/include", "opencl"}, headers={"kernels.inc"}),
     "samples/train_gpt": Rule(SAMPLE | {"host_adapters/standalone"} | set(GPT_ROOMS), links={"sdk/src", "sdk/page"}),
     **{room: Rule(SAMPLE | {"host_adapters/standalone"} | set(GPT_ROOMS[:place])
@@ -210,7 +211,7 @@ def commands(text, name):
 def target_homes(root, texts):
     """The folder that each target's first source lies in."""
     homes = {"octavo::abi": "sdk/include", "octavo_abi": "sdk/include", "octavo::sdk": "sdk/src",
-             "octavo_format": "kernels/format", "octavo_conformance": "sdk/verify",
+             "octavo_format": "kernels/format", "octavo::format": "kernels/format", "octavo_conformance": "sdk/verify",
              "octavo::torch": "host_adapters/torch"}
     for path, text in texts.items():
         for command in ("add_library", "add_executable", "octavo_add_plugin", "octavo_add_test"):
