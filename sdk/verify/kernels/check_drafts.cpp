@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "checks.h"
+#include "octavo/draft/one_pass.h"
 #include "octavo/draft/optimizer.h"
 
 namespace octavo::conformance::kernels {
@@ -36,62 +37,93 @@ struct Layout {
   const char *name;
   uint32_t weight, gradient, exp_avg, exp_avg_sq, granularity;
 };
+constexpr Layout kLayouts[] = {
+    {"plain", OCTAVO_F32, OCTAVO_F32, OCTAVO_F32, OCTAVO_F32, OCTAVO_PER_TENSOR},
+    {"float8_e4m3fn and float16", OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E4M3FN, OCTAVO_F16,
+     OCTAVO_PER_TENSOR},
+    {"groups of 256", OCTAVO_F32, OCTAVO_F32, OCTAVO_E4M3FN, OCTAVO_E4M3FN, OCTAVO_FLAT_256}};
+
+// An Adam step of one parameter.
+struct Step {
+  Layout l;
+  uint32_t decay = OCTAVO_DECAY_DECOUPLED, flags = 0;
+  float skip = 0;
+  uint64_t seed = 0;
+
+  octavo_adam_step *describe(Operands &m) const {
+    auto *c = m.make<octavo_adam_step>(OCTAVO_KIND_ADAM_STEP);
+    auto *item = m.make<octavo_adam_item>();
+    constexpr int64_t kRows = 7, kCols = 150;
+    const auto one_scale = [&](const char *name, uint32_t dtype, uint32_t granularity) {
+      if (dtype == OCTAVO_F32) return static_cast<float *>(nullptr);
+      Grid scales = scales_of(granularity, kRows, kCols);
+      scales.fill(0.25f);
+      return reinterpret_cast<float *>(m.place_out(name, scales));
+    };
+    item->weight = *m.out("weight", moments(l.weight, kRows, kCols, seed, false));
+    item->gradient = *m.in("gradient", moments(l.gradient, kRows, kCols, seed + 1, false));
+    item->exp_avg = *m.out("exp_avg", moments(l.exp_avg, kRows, kCols, seed + 2, false));
+    item->exp_avg_sq = *m.out("exp_avg_sq", moments(l.exp_avg_sq, kRows, kCols, seed + 3, true));
+    item->weight_scale_inv = one_scale("weight_scale_inv", l.weight, OCTAVO_PER_TENSOR);
+    if (l.gradient != OCTAVO_F32)
+      item->gradient_scale_inv = m.values_in("gradient_scale_inv", {0.5f});
+    item->exp_avg_scale_inv = one_scale("exp_avg_scale_inv", l.exp_avg, l.granularity);
+    item->exp_avg_sq_scale_inv = one_scale("exp_avg_sq_scale_inv", l.exp_avg_sq, l.granularity);
+    Grid step_count = Grid::of(OCTAVO_I32, 1, 1);
+    std::memset(step_count.bytes.data(), 0, 4);
+    step_count.bytes[0] = 3;
+    item->step = reinterpret_cast<int32_t *>(m.place_out("step", step_count));
+    item->hyper = m.values_in("hyper", {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.5f, 0.0f, 0.0f});
+    c->items = item;
+    c->count = 1;
+    c->skip = m.values_in("skip", {skip});
+    c->rule = OCTAVO_RULE_MSAMP;
+    c->decay_mode = decay;
+    c->state_granularity = l.granularity;
+    c->flags = flags;
+    return c;
+  }
+  octavo_adam_rounded *describe_rounded(Operands &m, uint32_t rounding) const {
+    auto *c = m.make<octavo_adam_rounded>(OCTAVO_KIND_ADAM_ROUNDED);
+    c->step = describe(m);
+    if (rounding == OCTAVO_ROUND_STOCHASTIC) {
+      auto *key = m.make<uint64_t>();
+      *key = 0x123456789ABCDEF;
+      c->keys = key;
+    }
+    const bool shrinks = rounding == OCTAVO_ROUND_SHRINKING;
+    c->weight_rounding = c->exp_avg_sq_rounding =
+        shrinks ? uint32_t{OCTAVO_ROUND_NEAREST_EVEN} : rounding;
+    c->exp_avg_rounding = rounding;
+    return c;
+  }
+};
+constexpr uint32_t kRoundings[] = {OCTAVO_ROUND_NEAREST_EVEN, OCTAVO_ROUND_SHRINKING,
+                                   OCTAVO_ROUND_STOCHASTIC};
+const char *rounding_name(uint32_t rounding) {
+  return rounding == OCTAVO_ROUND_SHRINKING    ? ", shrinking"
+         : rounding == OCTAVO_ROUND_STOCHASTIC ? ", stochastic"
+                                               : "";
+}
 
 }  // namespace
 
 void check_adam(const Bench &bench) {
   offered<octavo_adam_kernels>(*bench.side, OCTAVO_ADAM_KERNELS_ID);
   Trial trial(bench, OCTAVO_ADAM_KERNELS_ID);
-  constexpr Layout kLayouts[] = {
-      {"plain", OCTAVO_F32, OCTAVO_F32, OCTAVO_F32, OCTAVO_F32, OCTAVO_PER_TENSOR},
-      {"float8_e4m3fn and float16", OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E4M3FN, OCTAVO_F16,
-       OCTAVO_PER_TENSOR},
-      {"groups of 256", OCTAVO_F32, OCTAVO_F32, OCTAVO_E4M3FN, OCTAVO_E4M3FN, OCTAVO_FLAT_256}};
   uint64_t seed = bench.seed * 900;
   for (const Layout &l : kLayouts)
     for (const uint32_t decay : {OCTAVO_DECAY_DECOUPLED, OCTAVO_DECAY_L2})
       for (const uint32_t flags : {0u, uint32_t{OCTAVO_ADAM_KEEP_POSITIVE}})
         for (const float skip : {0.0f, 1.0f}) {
-          const uint64_t first = seed += 10;
+          const Step s = {l, decay, flags, skip, seed += 10};
           Case one;
           one.name = text("adam_step, ", l.name, decay == OCTAVO_DECAY_L2 ? ", L2" : "",
                           flags != 0 ? ", KEEP_POSITIVE" : "", skip != 0 ? ", skip" : "");
           one.variant = text("adam_step, ", l.name);
           one.question = asking(OCTAVO_KIND_ADAM_STEP, l.exp_avg, l.granularity, flags);
           one.body = [=](const Side &side, Operands &m) {
-            auto *c = m.make<octavo_adam_step>(OCTAVO_KIND_ADAM_STEP);
-            auto *item = m.make<octavo_adam_item>();
-            constexpr int64_t kRows = 7, kCols = 150;
-            const auto one_scale = [&](const char *name, uint32_t dtype, uint32_t granularity) {
-              if (dtype == OCTAVO_F32) return static_cast<float *>(nullptr);
-              Grid scales = scales_of(granularity, kRows, kCols);
-              scales.fill(0.25f);
-              return reinterpret_cast<float *>(m.place_out(name, scales));
-            };
-            item->weight = *m.out("weight", moments(l.weight, kRows, kCols, first, false));
-            item->gradient = *m.in("gradient", moments(l.gradient, kRows, kCols, first + 1, false));
-            item->exp_avg = *m.out("exp_avg", moments(l.exp_avg, kRows, kCols, first + 2, false));
-            item->exp_avg_sq =
-                *m.out("exp_avg_sq", moments(l.exp_avg_sq, kRows, kCols, first + 3, true));
-            item->weight_scale_inv = one_scale("weight_scale_inv", l.weight, OCTAVO_PER_TENSOR);
-            if (l.gradient != OCTAVO_F32)
-              item->gradient_scale_inv = m.values_in("gradient_scale_inv", {0.5f});
-            item->exp_avg_scale_inv = one_scale("exp_avg_scale_inv", l.exp_avg, l.granularity);
-            item->exp_avg_sq_scale_inv =
-                one_scale("exp_avg_sq_scale_inv", l.exp_avg_sq, l.granularity);
-            Grid step_count = Grid::of(OCTAVO_I32, 1, 1);
-            std::memset(step_count.bytes.data(), 0, 4);
-            step_count.bytes[0] = 3;
-            item->step = reinterpret_cast<int32_t *>(m.place_out("step", step_count));
-            item->hyper =
-                m.values_in("hyper", {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.5f, 0.0f, 0.0f});
-            c->items = item;
-            c->count = 1;
-            c->skip = m.values_in("skip", {skip});
-            c->rule = OCTAVO_RULE_MSAMP;
-            c->decay_mode = decay;
-            c->state_granularity = l.granularity;
-            c->flags = flags;
+            octavo_adam_step *c = s.describe(m);
             c->workspace = m.workspace(c);
             return m.call(of<octavo_adam_kernels>(side).adam_step, c);
           };
@@ -201,6 +233,22 @@ void check_rounding(const Bench &bench) {
       };
       trial.run(one);
     }
+  uint64_t seed = bench.seed * 950;
+  for (const Layout &l : kLayouts)
+    for (const uint32_t rounding : kRoundings)
+      for (const float skip : {0.0f, 1.0f}) {
+        const Step s = {l, OCTAVO_DECAY_DECOUPLED, OCTAVO_ADAM_KEEP_POSITIVE, skip, seed += 10};
+        Case one;
+        one.variant = text("adam_rounded, ", l.name, rounding_name(rounding));
+        one.name = text(one.variant, skip != 0 ? ", skip" : "");
+        one.question = asking(OCTAVO_KIND_ADAM_ROUNDED, l.exp_avg, l.granularity, s.flags);
+        one.body = [=](const Side &side, Operands &m) {
+          octavo_adam_rounded *c = s.describe_rounded(m, rounding);
+          c->workspace = m.workspace(c);
+          return m.call(of<octavo_rounding_kernels>(side).adam_rounded, c);
+        };
+        trial.run(one);
+      }
   for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16})
     for (const uint32_t codes : {OCTAVO_E4M3FN, OCTAVO_E5M2})
       for (const bool is_transposed : {false, true}) {
@@ -225,6 +273,33 @@ void check_rounding(const Bench &bench) {
           c->key = 0x123456789ABCDEF;
           c->is_transposed = is_transposed;
           return m.call(of<octavo_rounding_kernels>(side).round_codes, c);
+        };
+        trial.run(one);
+      }
+  trial.finish();
+}
+
+// Scales from a bound, of what the last step measured or what the call has to measure.
+void check_one_pass(const Bench &bench) {
+  offered<octavo_one_pass_kernels>(*bench.side, OCTAVO_ONE_PASS_KERNELS_ID);
+  Trial trial(bench, OCTAVO_ONE_PASS_KERNELS_ID);
+  uint64_t seed = bench.seed * 970;
+  for (const Layout &l : kLayouts)
+    for (const uint32_t rounding : kRoundings)
+      for (const float skip : {0.0f, 1.0f}) {
+        const Step s = {l, OCTAVO_DECAY_DECOUPLED, 0, skip, seed += 10};
+        Case one;
+        one.variant = text("adam_one_pass, ", l.name, rounding_name(rounding));
+        one.name = text(one.variant, skip != 0 ? ", skip" : "");
+        one.question = asking(OCTAVO_KIND_ADAM_ONE_PASS, l.exp_avg, l.granularity, s.flags);
+        one.body = [=](const Side &side, Operands &m) {
+          auto *c = m.make<octavo_adam_one_pass>(OCTAVO_KIND_ADAM_ONE_PASS);
+          c->rounded = s.describe_rounded(m, rounding);
+          auto **amax = static_cast<float **>(static_cast<void *>(m.make<float *[1]>()));
+          amax[0] = m.values_out("amax", {0, 0, 0, 0});
+          c->amax = amax;
+          c->workspace = m.workspace(c);
+          return m.call(of<octavo_one_pass_kernels>(side).adam_one_pass, c);
         };
         trial.run(one);
       }

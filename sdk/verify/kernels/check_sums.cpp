@@ -40,7 +40,7 @@ Case sum_case(const Grid &in, bool squares, bool accumulate, bool with_workspace
       c->in_scale_inv = m.scale_in("in_scale_inv", Grid::of_values({0.37f}), OCTAVO_PER_TENSOR);
     std::vector<float> out(squares ? 1 : static_cast<size_t>(in.cols));
     for (size_t i = 0; i < out.size(); ++i)
-      out[i] = accumulate ? 0.125f * static_cast<float>(i) : 0;
+      out[i] = accumulate ? 0.125f * static_cast<float>(i + 1) : 0;
     c->out = m.values_out("out", out);
     c->accumulate = accumulate && !squares;
     if (with_workspace) c->workspace = m.workspace(c);

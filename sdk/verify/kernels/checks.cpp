@@ -55,8 +55,8 @@ std::span<const Check> checks() {
        check_prologue_quantize},
       {"kernels.adam", "octavo.kernels.adam/2 (provisional).", "K3 K5 K6", check_adam},
       {"kernels.msamp", "octavo.kernels.msamp/1 (provisional).", "K3 K5 K6", check_msamp},
-      {"kernels.rounding", "octavo.kernels.rounding/1 (provisional), but for adam_rounded.",
-       "K3 K5 K6", check_rounding},
+      {"kernels.rounding", "octavo.kernels.rounding/1 (provisional).", "K3 K5 K6", check_rounding},
+      {"kernels.one_pass", "octavo.kernels.one_pass/1 (provisional).", "K3 K5 K6", check_one_pass},
   };
   return kChecks;
 }

@@ -48,6 +48,7 @@ void check_prologue_quantize(const Bench &bench);
 void check_adam(const Bench &bench);
 void check_msamp(const Bench &bench);
 void check_rounding(const Bench &bench);
+void check_one_pass(const Bench &bench);
 
 }  // namespace octavo::conformance::kernels
 

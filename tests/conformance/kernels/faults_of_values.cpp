@@ -5,6 +5,8 @@
 
 #include "faulty.h"
 #include "kernels/format/float16.h"
+#include "octavo/hpp/kernels_tables.hpp"
+#include "octavo/hpp/text.hpp"
 
 namespace octavo::test {
 namespace {
@@ -201,6 +203,49 @@ octavo_status fused_without_eps(void *ctx, const octavo_prologue_call *c) {
   return sound().prologue_quantize(ctx, &own);
 }
 
+// A table of octavo/draft with one function that changes its call.
+template <typename Table, auto kVerb, typename Call, void (*kChange)(Call &)>
+void plant_draft(octavo_kernels &kernels, octavo_memory &) {
+  kernels.get_extension = [](void *ctx, octavo_str id) -> const void * {
+    const void *given = sound().get_extension(ctx, id);
+    if (given == nullptr || view(id) != view(KernelsTableId<Table>::id)) return given;
+    static Table table;
+    table = *static_cast<const Table *>(given);
+    table.*kVerb = [](void *on, const Call *c) {
+      Call own = *c;
+      kChange(own);
+      const void *real = sound().get_extension(on, KernelsTableId<Table>::id);
+      return (static_cast<const Table *>(real)->*kVerb)(on, &own);
+    };
+    return &table;
+  };
+}
+void adam_never_skips(octavo_adam_step &c) {
+  c.skip = nullptr;
+}
+void adam_decays_by_gradient(octavo_adam_step &c) {
+  c.decay_mode = OCTAVO_DECAY_L2;
+}
+void rounds_to_nearest(octavo_adam_rounded &c) {
+  c.weight_rounding = c.exp_avg_rounding = c.exp_avg_sq_rounding = OCTAVO_ROUND_NEAREST_EVEN;
+}
+void one_key_for_all(octavo_adam_rounded &c) {
+  static constexpr uint64_t kKey = 1;
+  if (c.keys != nullptr && c.step->count == 1) c.keys = &kKey;
+}
+void codes_without_count(octavo_round_codes &c) {
+  c.count = nullptr;
+}
+void one_pass_to_nearest(octavo_adam_one_pass &c) {
+  static thread_local octavo_adam_rounded nearest;
+  nearest = *c.rounded;
+  rounds_to_nearest(nearest);
+  c.rounded = &nearest;
+}
+void squares_overwrite(octavo_sum &c) {
+  *static_cast<float *>(c.out) = 0;
+}
+
 template <auto kVerb, auto kFunction>
 void plant(octavo_kernels &kernels, octavo_memory &) {
   kernels.*kVerb = kFunction;
@@ -259,6 +304,26 @@ std::span<const Fault> faults_of_values() {
       {"stats_count_one_more",
        plant<&K::quantize_stats,
              spoiled<&K::quantize_stats, octavo_quantize_stats, stats_count_ends>>},
+      {"sum_of_squares_overwrites",
+       plant_draft<octavo_adam_kernels, &octavo_adam_kernels::sum_of_squares, octavo_sum,
+                   squares_overwrite>},
+      {"adam_never_skips", plant_draft<octavo_adam_kernels, &octavo_adam_kernels::adam_step,
+                                       octavo_adam_step, adam_never_skips>},
+      {"adam_decays_by_the_gradient",
+       plant_draft<octavo_adam_kernels, &octavo_adam_kernels::adam_step, octavo_adam_step,
+                   adam_decays_by_gradient>},
+      {"adam_rounds_to_nearest",
+       plant_draft<octavo_rounding_kernels, &octavo_rounding_kernels::adam_rounded,
+                   octavo_adam_rounded, rounds_to_nearest>},
+      {"adam_ignores_keys",
+       plant_draft<octavo_rounding_kernels, &octavo_rounding_kernels::adam_rounded,
+                   octavo_adam_rounded, one_key_for_all>},
+      {"round_codes_ignores_count",
+       plant_draft<octavo_rounding_kernels, &octavo_rounding_kernels::round_codes,
+                   octavo_round_codes, codes_without_count>},
+      {"one_pass_rounds_to_nearest",
+       plant_draft<octavo_one_pass_kernels, &octavo_one_pass_kernels::adam_one_pass,
+                   octavo_adam_one_pass, one_pass_to_nearest>},
       {"prologue_drops_beta", plant<&K::prologue, prologue_without_beta>},
       {"prologue_quantize_ignores_eps", plant<&K::prologue_quantize, fused_without_eps>},
   };
