@@ -91,6 +91,26 @@ TEST(PluginHpp, options_of_a_session_are_parsed_into_the_struct) {
   EXPECT_THROW(list.parse(&wrong, 1), plugin::Error);
 }
 
+// Pieces of s bytes for each 256 rows, at multiples of 256 bytes, and one of 100 bytes at the end.
+TEST(PluginHpp, an_extent_covers_pieces_that_grow_slowly_and_is_exact_for_others) {
+  for (const int64_t s : {0, 1, 8, 100, 255, 256, 257, 511, 512, 8192, 8200}) {
+    const auto used = [s](int64_t rows) {
+      plugin::Carver carver;
+      const int64_t steps = (rows + 255) / 256;
+      carver.take(s * steps), carver.take(3 * s * steps), carver.take(100);
+      return carver.used();
+    };
+    const octavo_extent extent = plugin::extent_of(used);
+    for (int64_t rows = 0; rows < 300000; rows += 37) {
+      const uint64_t found = plugin::bytes_of(extent, rows);
+      ASSERT_GE(found, used(rows)) << s << ", " << rows;
+      if (s % 256 == 0) ASSERT_EQ(found, used(rows)) << s << ", " << rows;
+    }
+    const int64_t large = int64_t{1} << 40;
+    EXPECT_GE(plugin::bytes_of(extent, large), used(large)) << s;
+  }
+}
+
 TEST(PluginHpp, an_exception_becomes_a_status_and_a_diagnostic_that_names_the_verb) {
   RecordingHost host;
   const FakeDevice device(host.get());

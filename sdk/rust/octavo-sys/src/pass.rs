@@ -206,16 +206,28 @@ fn bytes_of_matrix(rows: i64, cols: i64, dtype: u32) -> Result<i64, Error> {
     })
 }
 
-/// The formula of what `used` says of two numbers of rows.
+/// The formula of what `used` says. Pieces that grow by multiples of 256 bytes over 256 rows are affine; their rounding
+/// hides the growth of others, for which the formula is the least one that suffices.
 pub(crate) fn extent_of(
     row_multiple: i64,
     mut used: impl FnMut(i64) -> Result<u64, Error>,
 ) -> Result<octavo_extent, Error> {
-    let (one, two) = (used(MEASURED_ROWS)?, used(2 * MEASURED_ROWS)?);
+    const PERIOD: i64 = 256; // so many times 256 rows, every piece grows by 256 bytes or more
     let rows = MEASURED_ROWS as u64;
-    let bytes_per_row = (two - one) / rows;
-    let fixed_bytes = one - bytes_per_row * rows;
-    Ok(octavo_extent { row_multiple: row_multiple as u64, bytes_per_row, fixed_bytes })
+    let mut at = |multiple: i64| used(multiple * MEASURED_ROWS);
+    let (one, two, far, farther) = (at(1)?, at(2)?, at(PERIOD)?, at(2 * PERIOD)?);
+    let (grows, period) = (two - one, PERIOD as u64);
+    if grows % rows == 0 && far - one == (period - 1) * grows && farther - far == period * grows {
+        let bytes_per_row = grows / rows;
+        let fixed_bytes = one - grows;
+        return Ok(octavo_extent { row_multiple: row_multiple as u64, bytes_per_row, fixed_bytes });
+    }
+    let bytes_per_row = (farther - far + period * rows - 1) / (period * rows);
+    let mut fixed_bytes = 0;
+    for m in 0..=PERIOD {
+        fixed_bytes = fixed_bytes.max(at(m)?.saturating_sub(bytes_per_row * rows * m as u64));
+    }
+    Ok(octavo_extent { row_multiple: rows, bytes_per_row, fixed_bytes })
 }
 
 /// What an extent gives for `rows`, which the verbs bound.

@@ -2,6 +2,8 @@
 #ifndef OCTAVO_HPP_PLUGIN_WORKSPACE_HPP
 #define OCTAVO_HPP_PLUGIN_WORKSPACE_HPP
 
+#include <algorithm>
+
 #include "octavo/tensor.h"
 
 #pragma GCC visibility push(hidden)
@@ -38,19 +40,30 @@ class Carver {
   uint64_t used_ = 0;
 };
 
-// Kernels promise that what they ask for is affine over multiples of 256 rows, and so are pieces at
-// multiples of 256 bytes: two questions give the formula.
+// Kernels promise that what they ask for is affine over multiples of 256 rows. So are pieces that
+// grow by multiples of 256 bytes over them; the rounding of Carver hides the growth of others.
 constexpr int64_t kMeasuredRows = 256;
 
 // `used` gives the bytes for a number of rows. `row_multiple` divides kMeasuredRows: how finely
-// the sizes are affine.
+// the sizes are affine. For sizes that are not, the formula is the least one that suffices.
 template <typename Used>
 octavo_extent extent_of(Used used, int64_t row_multiple = kMeasuredRows) {
-  const uint64_t one = used(kMeasuredRows);
-  const uint64_t two = used(2 * kMeasuredRows);
-  const uint64_t slope = (two - one) / static_cast<uint64_t>(kMeasuredRows);
-  return {static_cast<uint64_t>(row_multiple), slope,
-          one - slope * static_cast<uint64_t>(kMeasuredRows)};
+  constexpr int64_t kRows = kMeasuredRows;
+  constexpr int64_t kPeriod =
+      256;  // so many times 256 rows, every piece grows by 256 bytes or more
+  const auto at = [&](int64_t multiple) { return static_cast<int64_t>(used(multiple * kRows)); };
+  const int64_t one = at(1), grows = at(2) - one;
+  const int64_t far = at(kPeriod), farther = at(2 * kPeriod);
+  int64_t slope = grows / kRows, fixed = one - slope * kRows;
+  if (grows % kRows != 0 || far - one != (kPeriod - 1) * grows ||
+      farther - far != kPeriod * grows) {
+    row_multiple = kRows;
+    slope = (farther - far + kPeriod * kRows - 1) / (kPeriod * kRows);
+    fixed = 0;
+    for (int64_t m = 0; m <= kPeriod; ++m) fixed = std::max(fixed, at(m) - slope * m * kRows);
+  }
+  return {static_cast<uint64_t>(row_multiple), static_cast<uint64_t>(slope),
+          static_cast<uint64_t>(fixed)};
 }
 
 inline uint64_t bytes_of(const octavo_extent &e, int64_t rows) {
