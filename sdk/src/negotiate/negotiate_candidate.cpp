@@ -52,6 +52,22 @@ Fix renamed(const Config &config, const Candidate &c, const std::string &name) {
   return config.change(key::kBackend, name);
 }
 
+// "delayed" for "te.delayed": the value of an option in the place of a backend; empty: it is none.
+std::string told_as_option(const Negotiation &n, const std::string &id) {
+  for (const FoundManifest &found : n.discovery.manifests) {
+    std::vector<Verdict> unread;
+    if (!found.shadowed_by.empty()) continue;
+    const auto manifest = read_manifest(found.path, unread);
+    if (!manifest || !manifest->options) continue;
+    for (const DeclaredOption &o : *manifest->options)
+      if (std::find(o.choices.begin(), o.choices.end(), id) != o.choices.end())
+        return concat("\"", id, "\" is a value of fp8.", found.name, ".", o.name,
+                      ": set fp8.backend = \"", found.name, "\" and fp8.", found.name, ".", o.name,
+                      " = \"", id, "\"");
+  }
+  return {};
+}
+
 // How to get a plugin that is not there.
 Remedy remedy_for_missing(const Negotiation &n, const Candidate &c,
                           const std::vector<std::string> &names) {
@@ -63,6 +79,7 @@ Remedy remedy_for_missing(const Negotiation &n, const Candidate &c,
     return Remedy("name its folder, then run `" + allow + "`",
                   n.config.change(key::kPluginPath, paths));
   }
+  if (const std::string told = told_as_option(n, c.id); !told.empty()) return Remedy(told);
   const std::string near = nearest(c.id, names);
   if (!near.empty()) return Remedy("did you mean \"" + near + "\"?", renamed(n.config, c, near));
   return Remedy("install the plugin, or name its directory in OCTAVO_PLUGIN_PATH or plugins.path");

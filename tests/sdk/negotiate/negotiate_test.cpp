@@ -80,6 +80,13 @@ TEST_F(Negotiate, auto_goes_past_one_that_declines) {
   EXPECT_THAT(report, HasSubstr("session decline: the fake needs a full moon"));
 }
 
+TEST_F(Negotiate, a_recipe_named_as_a_backend) {
+  request().set("fp8.backend", "block").plugins(dir.path());
+  EXPECT_EQ(open(), OCTAVO_UNSUPPORTED);
+  EXPECT_THAT(error(), HasSubstr("remedy: \"block\" is a value of fp8.te.recipe: set fp8.backend = "
+                                 "\"te\" and fp8.te.recipe = \"block\""));
+}
+
 TEST_F(Negotiate, named_backend_that_is_missing) {
   request().set("fp8.backend", "tte").plugins(dir.path());
   EXPECT_EQ(open(), OCTAVO_UNSUPPORTED);
