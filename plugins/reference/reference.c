@@ -62,6 +62,8 @@ static octavo_status check_session(const octavo_session_desc *desc,
 static octavo_status open_session(const octavo_session_desc *desc, octavo_session **out) {
   if (desc->option_count > 0)
     return reference_refuse(desc->host, OCTAVO_INVALID, "this backend has no options");
+  if ((desc->flags & ~(uint64_t)OCTAVO_SESSION_DETERMINISTIC) != 0)
+    return reference_refuse(desc->host, OCTAVO_INVALID, "the session has a flag that is not known");
   octavo_session *s = calloc(1, sizeof *s);
   if (s == NULL) return reference_refuse(desc->host, OCTAVO_NO_RESOURCE, "out of memory");
   OCTAVO_TAKE(s->desc, desc);

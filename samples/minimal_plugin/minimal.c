@@ -74,7 +74,8 @@ static octavo_status list_options(const octavo_option_sink *sink) {
 }
 
 static octavo_status open_session(const octavo_session_desc *d, octavo_session **out) {
-  if (d->option_count > 0) return fail(d, OCTAVO_INVALID, "open_session: minimal has no options");
+  if (d->option_count > 0 || d->flags & ~(uint64_t)OCTAVO_SESSION_DETERMINISTIC)
+    return fail(d, OCTAVO_INVALID, "open_session: expected no options and no flag but 1");
   octavo_session *s = calloc(1, sizeof *s);
   if (!s) return fail(d, OCTAVO_NO_RESOURCE, "open_session: no memory");
   OCTAVO_TAKE(s->desc, d); /* a newer host has a longer one, an older host a shorter one */
@@ -334,7 +335,7 @@ static octavo_extent extent_of(const pass *at_256, const pass *at_512) {
 static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
                                  octavo_linear_plan *out) {
   if (linear >= s->sealed_linears)
-    return fail(&s->desc, OCTAVO_WRONG_STATE, "linear_plan: expected a linear that was sealed");
+    return fail(&s->desc, OCTAVO_INVALID, "linear_plan: expected a linear that was sealed");
   const parameter *w = &s->parameters[s->linears[linear]];
   void *const slots[2] = {NULL, NULL};
   pass to[2] = {{.desc = &s->desc}, {.desc = &s->desc}};

@@ -3,6 +3,7 @@
 // "No trace" means: a session with refused calls in between emits, slot by slot and use by use,
 // what a session without them emits.
 #include "all_checks.h"
+#include "in_flight.h"
 #include "report.h"
 #include "session.h"
 
@@ -71,9 +72,23 @@ void expect_no_trace(const Context &context, Session &disturbed, const char *wha
          " left a trace in what seal emits: ", first_difference(expected, found));
 }
 
+// A host asks in this way whether a flag of a later minor is followed.
+void check_unknown_session_flag(const Context &context) {
+  const octavo_backend &backend = *context.target.backend;
+  octavo_session_desc desc = context.target.desc;
+  desc.flags |= uint64_t{1} << 62;
+  octavo_session *opened = nullptr;
+  calling("open_session");
+  const octavo_status status = backend.open_session(&desc, &opened);
+  if (opened != nullptr) backend.close_session(opened);
+  expect(status == OCTAVO_INVALID, "open_session with the unknown flag 1 << 62 answered ",
+         status_name(status), "; expected OCTAVO_INVALID");
+}
+
 }  // namespace
 
 void check_refusals(const Context &context) {
+  check_unknown_session_flag(context);
   Session s(context);
   octavo_verdict verdict;
   uint32_t id = 0;

@@ -71,6 +71,15 @@ class TeRefusals : public testing::Test {
     EXPECT_EQ(s, nullptr);
     EXPECT_THAT(request.host.error(), HasSubstr(text));
   }
+  void expect_malformed(const std::string &text) {
+    const octavo_verdict_sink sink = {sizeof sink, OCTAVO_KIND_VERDICT_SINK, nullptr,
+                                      [](void *, const octavo_verdict *) { ADD_FAILURE(); }};
+    octavo_session *s = nullptr;
+    EXPECT_EQ(backend->check_session(&desc, &sink), OCTAVO_INVALID);
+    EXPECT_EQ(backend->open_session(&desc, &s), OCTAVO_INVALID);
+    EXPECT_EQ(s, nullptr);
+    EXPECT_THAT(request.host.error(), HasSubstr(text));
+  }
 
   Environment environment;
   Request request;
@@ -91,14 +100,12 @@ TEST_F(TeRefusals, defaults_are_accepted) {
 TEST_F(TeRefusals, an_option_that_is_not_listed) {
   options.push_back({borrow("recipes"), options.front().value});
   desc.options = options.data(), desc.option_count = options.size();
-  const octavo_verdict_sink sink = {sizeof sink, OCTAVO_KIND_VERDICT_SINK, nullptr,
-                                    [](void *, const octavo_verdict *) { ADD_FAILURE(); }};
-  octavo_session *s = nullptr;
-  EXPECT_EQ(backend->check_session(&desc, &sink), OCTAVO_INVALID);
-  EXPECT_EQ(backend->open_session(&desc, &s), OCTAVO_INVALID);
-  EXPECT_EQ(s, nullptr);
-  EXPECT_THAT(request.host.error(),
-              HasSubstr("option \"recipes\": expected one of list_options, found none"));
+  expect_malformed("option \"recipes\": expected one of list_options, found none");
+}
+
+TEST_F(TeRefusals, a_flag_of_a_later_minor) {
+  desc.flags |= OCTAVO_SESSION_DETERMINISTIC | uint64_t{2};
+  expect_malformed("expected known flags of the session, at most 1, found 3");
 }
 
 TEST_F(TeRefusals, hybrid_with_mx_is_accepted_with_a_reason) {

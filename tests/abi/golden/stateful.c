@@ -52,6 +52,8 @@ static octavo_status check_session(const octavo_session_desc *d, const octavo_ve
 }
 
 static octavo_status open_session(const octavo_session_desc *d, octavo_session **out) {
+  if (d->option_count > 0 || (d->flags & ~(uint64_t)OCTAVO_SESSION_DETERMINISTIC) != 0)
+    return OCTAVO_INVALID;
   octavo_session *s = calloc(1, sizeof *s);
   if (s == NULL) return OCTAVO_NO_RESOURCE;
   OCTAVO_TAKE(s->desc, d);

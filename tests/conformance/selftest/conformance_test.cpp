@@ -104,6 +104,7 @@ constexpr Case kCases[] = {
     {"texts", kTextWithLines, "has the control character 10"},
     {"contract.table", kNoVerdict, "gave no verdict"},
     {"contract.table", kUnsteadyOptions, "differently the second time"},
+    {"contract.refusals", kAcceptsSessionFlags, "open_session with the unknown flag"},
     {"contract.refusals", kAcceptsFlags, "expected OCTAVO_INVALID"},
     {"contract.refusals", kAcceptsAnyWeight, "unknown weight id"},
     {"contract.refusals", kBurnsId, "ids count from 0"},

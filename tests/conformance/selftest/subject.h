@@ -52,6 +52,7 @@ enum Fault : int64_t {
   kNone = 0,
   kNoVerdict,             // check_session gives no verdict
   kUnsteadyOptions,       // list_options emits one option more every time
+  kAcceptsSessionFlags,   // unknown flags of a session are accepted
   kAcceptsFlags,          // unknown flags and reserved fields are accepted
   kAcceptsAnyWeight,      // add_linear accepts an unknown weight id
   kBurnsId,               // a refused parameter uses up an id

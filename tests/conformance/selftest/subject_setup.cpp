@@ -69,6 +69,8 @@ octavo_status check_session(const octavo_session_desc *desc, const octavo_verdic
 }
 
 octavo_status open_session(const octavo_session_desc *desc, octavo_session **out) {
+  const uint64_t known = OCTAVO_SESSION_DETERMINISTIC;
+  if ((desc->flags & ~known) != 0 && fault_of(desc) != kAcceptsSessionFlags) return OCTAVO_INVALID;
   auto s = std::make_unique<octavo_session>();
   s->kernels = desc->kernels;
   s->ctx = desc->kernels_ctx;

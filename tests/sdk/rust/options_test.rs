@@ -79,6 +79,17 @@ fn a_name_that_is_not_listed_is_refused() {
 }
 
 #[test]
+fn a_session_with_a_flag_that_is_not_known_does_not_open() {
+    let f = Fixture::new("nowhere", "panics");
+    let mut d = f.desc();
+    d.flags = u64::from(OCTAVO_SESSION_DETERMINISTIC) | 2;
+    let mut session = std::ptr::null_mut();
+    assert_eq!(unsafe { f.backend.open_session.unwrap()(&d, &mut session) }, OCTAVO_INVALID);
+    let wanted = "open_session: expected known flags of the session, at most 1, found 3";
+    assert!(session.is_null() && said()[0].1.starts_with(wanted));
+}
+
+#[test]
 fn a_session_with_a_value_of_another_type_does_not_open() {
     let mut f = Fixture::new("nowhere", "panics");
     let mut v: octavo_value = unsafe { std::mem::zeroed() };

@@ -139,11 +139,18 @@ pub(crate) unsafe fn emit<T: Options>(sink: &octavo_option_sink) -> Done {
     })
 }
 
-/// The values of a session.
+/// The values of a session, whose flags are known ones.
 ///
 /// # Safety
 /// `desc` is the host's; this is one of the calls during which its options are valid.
 pub(crate) unsafe fn parse<T: Options>(desc: &octavo_session_desc) -> Result<T, Error> {
+    let known = u64::from(OCTAVO_SESSION_DETERMINISTIC);
+    if desc.flags & !known != 0 {
+        let found = desc.flags;
+        return Err(Error::invalid(format!(
+            "expected known flags of the session, at most {known}, found {found}"
+        )));
+    }
     let mut options = T::default();
     for i in 0..desc.option_count as usize {
         let given = desc.options.add(i).read();

@@ -237,6 +237,10 @@ class Backend {
   }
   void check_group(const uint32_t *linears, uint32_t count) const;
   static Options parse(const octavo_session_desc &desc) {
+    if (const uint64_t known = OCTAVO_SESSION_DETERMINISTIC; (desc.flags & ~known) != 0)
+      throw Error(OCTAVO_INVALID, "expected known flags of the session, at most " +
+                                      std::to_string(known) + ", found " +
+                                      std::to_string(desc.flags));
     return OptionList<Options>().parse(desc.options, desc.option_count);
   }
   template <typename Object>
