@@ -10,8 +10,8 @@
  *   place     the packets into the slots of the weight, in place of quantize_weight
  *
  * place leaves the bytes in the slots that quantize_weight leaves for the whole weight. The weight
- * itself need not exist then: forward and backward may have null for its native slot, apart from
- * calls with OCTAVO_FORWARD_EVALUATION where the slot has an access for FORWARD.
+ * itself need not exist then: only after a place, forward and backward may have null for its native
+ * slot, apart from calls with OCTAVO_FORWARD_EVALUATION where the slot has an access for FORWARD.
  */
 #ifndef OCTAVO_SHARD_H
 #define OCTAVO_SHARD_H
