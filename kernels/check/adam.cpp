@@ -89,6 +89,7 @@ octavo_status check_adam_rounded(const Caller &caller, const octavo_adam_rounded
   Check check(caller, "adam_rounded");
   if (!check.call(c)) return check.status();
   check.not_null(c->step, "step");
+  check.reserved(c->reserved, "the call struct");
   const struct {
     uint32_t rounding;
     const char *name;

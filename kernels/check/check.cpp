@@ -113,6 +113,7 @@ void Check::tensor(const octavo_tensor *t, const char *name, Dtypes allowed) {
     return fail(OCTAVO_INVALID, "%s.data = %p is not aligned to its element of %lld bytes", name,
                 t->data, static_cast<long long>(dtype_bytes(t->dtype)));
   }
+  reserved(t->reserved, name);
 }
 
 void Check::same_shape(const octavo_tensor *t, const char *name, const octavo_tensor *like,
@@ -147,7 +148,13 @@ void Check::flags(uint32_t found, uint32_t known, const char *name) {
     fail(OCTAVO_UNSUPPORTED, "%s = 0x%x; expected bits of 0x%x", name, found, known);
 }
 
+void Check::reserved(uint32_t found, const char *name) {
+  if (found != 0)
+    fail(OCTAVO_UNSUPPORTED, "%s.reserved = %u; expected 0, it has no meaning here", name, found);
+}
+
 void Check::plain_scale(const octavo_scale *s, const char *name) {
+  reserved(s->reserved, name);
   if (s->second != nullptr)
     fail(OCTAVO_UNSUPPORTED,
          "%s.second = %p; expected null, these kernels read one level of scales", name,
@@ -168,6 +175,10 @@ void Check::scale(const octavo_scale *s, const char *name, bool optional, const 
   if (s->dtype != OCTAVO_F32) {
     return fail(OCTAVO_UNSUPPORTED, "%s.dtype = 0x%x; expected 0x%x (f32)", name, s->dtype,
                 OCTAVO_F32);
+  }
+  if (s->stride != 0 && s->stride != 1) {
+    return fail(OCTAVO_UNSUPPORTED, "%s.stride = %lld; expected 0 or 1, of one scale per tensor",
+                name, static_cast<long long>(s->stride));
   }
   if (s->data == nullptr || !is_aligned(s->data, sizeof(float))) {
     fail(OCTAVO_INVALID, "%s.data = %p; expected the address of a float", name, s->data);
@@ -205,9 +216,13 @@ void Check::rule(uint32_t rule) {
        OCTAVO_RULE_MSAMP04);
 }
 
-void Check::format_max(float value) {
-  number(value > 0.0f && value <= 3.4e38f, "format_max", value,
-         "the largest finite value of the format, 448, 57344 or 65504");
+void Check::format_max(float value, float least) {
+  if (value >= least && value <= kMaxF16) return;
+  fail(OCTAVO_INVALID,
+       "format_max = %g; expected %g to %g: the largest finite value of the format, 448, 57344 or "
+       "65504%s",
+       static_cast<double>(value), static_cast<double>(least), static_cast<double>(kMaxF16),
+       least < 1 ? ", or that divided by 2^margin" : "");
 }
 
 void Check::eps(float value) {

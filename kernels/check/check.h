@@ -74,8 +74,10 @@ class Check {
   void scale(const octavo_scale *s, const char *name, bool optional, const char *others = "");
   /* The rows of a scale that is a matrix with `rows` rows are within 2^63 bytes. */
   void scale_rows(const octavo_scale *s, const char *name, int64_t rows);
-  /* Nothing but the known bits. */
+  /* Nothing but the known bits: of flags, or of a field that is 0 or 1. */
   void flags(uint32_t found, uint32_t known, const char *name);
+  /* 0 in `name`, a tensor, a scale or "the call struct". */
+  void reserved(uint32_t found, const char *name);
   /* What a tensor's scales have beyond those that these kernels read. */
   void plain_scale(const octavo_scale *s, const char *name);
   /* Each null, or aligned to a float. */
@@ -85,8 +87,12 @@ class Check {
   void number(bool holds, const char *name, float found, const char *expected);
   /* One that scale_by_rule knows. */
   void rule(uint32_t rule);
-  void format_max(float value);
+  /* From `least` to what every rule is defined for. */
+  void format_max(float value, float least = kLeastWithMargin);
   void eps(float value);
+
+  /* The largest value of a format by any margin is a normal number. */
+  static constexpr float kLeastWithMargin = 0x1p-126f;
 
  private:
   const Caller caller_;

@@ -20,6 +20,8 @@ octavo_status check_dequantize(const Caller &caller, const octavo_dequantize *c,
   if (is_state) check_state_dense(&check, c->in, "in");
   if (is_state) check_state_codes(&check, c->in, "in");
   check.tensor(c->out, "out", Dtypes::kPlain);
+  check.flags(c->accumulate, 1, "accumulate");
+  check.reserved(c->reserved, "the call struct");
   check.same_shape(c->out, "out", c->in, "in");
   if (!check.ok()) return check.status();
   if (is_state) {

@@ -33,6 +33,7 @@ octavo_status check_scale_from_amax(const Caller &caller, const octavo_scale_fro
   check.format_max(c->format_max);
   check.number(c->divide_by > 0.0f && is_finite(c->divide_by), "divide_by", c->divide_by,
                "a positive number, 1 for none");
+  check.reserved(c->reserved, "the call struct");
   if (c->n > 0) check.not_null(c->amax, "amax");
   check.accumulators(
       {{c->amax, "amax"}, {c->scale, "scale"}, {c->scale_inv, "scale_inv"}, {c->kept, "kept"}});
@@ -48,6 +49,8 @@ octavo_status check_delayed_scale_update(const Caller &caller,
   if (c->margin < 0 || c->margin > kMostMargin)
     check.fail(OCTAVO_INVALID, "margin = %d; expected 0 to %d, the scale is divided by 2^margin",
                c->margin, kMostMargin);
+  check.flags(c->use_max, 1, "use_max");
+  check.reserved(c->reserved, "the call struct");
   check.flags(c->history_flags, flags_of(OCTAVO_KIND_DELAYED_SCALE_UPDATE), "history_flags");
   if (c->length == 0) check.fail(OCTAVO_INVALID, "length = 0; expected at least 1 history row");
   if (c->n > 0) {

@@ -88,6 +88,7 @@ octavo_status check_quantize_fp4(const Caller &caller, const octavo_quantize_fp4
   if (!check.call(c)) return check.status();
   check.not_null(c->quantize, "quantize");
   check.flags(c->flags, flags_of(OCTAVO_KIND_QUANTIZE_FP4), "flags");
+  check.reserved(c->reserved, "the call struct");
   check.accumulators({{c->count, "count"}});
   if (!check.ok()) return check.status();
   const octavo_status status = check_quantize(caller, c->quantize, limits);

@@ -7,16 +7,17 @@
 namespace octavo {
 namespace {
 
-/* Codes of another layout are refused. */
+/* Codes of another layout are refused, and scales of the rows that it turns. */
 void check_layout(Check *check, const octavo_gemm &c, uint32_t bit, const octavo_tensor &t,
                   const octavo_scale *s, const char *name) {
   if (!check->ok() || !is_k_major(c, bit)) return;
-  if (s == nullptr && is_dtype(t.dtype, Dtypes::kPlain)) return;
+  const bool has_one_scale = s == nullptr || s->granularity == OCTAVO_PER_TENSOR;
+  if (has_one_scale && is_dtype(t.dtype, Dtypes::kPlain)) return;
   check->fail(
       OCTAVO_UNSUPPORTED,
       "layout = %u turns %s of dtype 0x%x%s; expected a plain f32, bf16 or f16 there, these "
       "kernels read codes with K contiguous only",
-      c.layout, name, t.dtype, s == nullptr ? "" : " with a scale_inv");
+      c.layout, name, t.dtype, has_one_scale ? "" : " with scales of rows or blocks");
 }
 
 /* Codes in panel order have one reader, a product with codes or bf16 in a. */
@@ -53,6 +54,9 @@ octavo_status check_operands(Check *check, const octavo_gemm *c, const DeviceLim
   check->tensor(c->a, "a", is_fp4 ? Dtypes::kFp4 : Dtypes::kAny);
   check->tensor(c->b, "b", is_fp4 ? Dtypes::kFp4 : Dtypes::kAny);
   check->flags(c->layout, flags_of(OCTAVO_KIND_GEMM), "layout");
+  check->flags(c->accumulate, 1, "accumulate");
+  check->flags(c->fast_accumulation, 1, "fast_accumulation");
+  check->flags(c->bias_after, 1, "bias_after");
   if (!check->ok()) return check->status();
   check_layout(check, *c, OCTAVO_GEMM_A_KM, *c->a, c->a_scale_inv, "a");
   check_layout(check, *c, OCTAVO_GEMM_B_KN, *c->b, c->b_scale_inv, "b");

@@ -43,6 +43,11 @@ inline float largest_of(uint32_t dtype) {
   }
 }
 
+/* What an infinite scale of a block becomes; values of codes are f32. */
+inline float largest_scale_of(uint32_t dtype) {
+  return OCTAVO_DTYPE_BITS(dtype) == 8 ? kFloatMax : largest_of(dtype);
+}
+
 /* In codes of four bits: the byte that holds it. */
 inline char *element(const octavo_tensor &t, int64_t row, int64_t col) {
   const int64_t bits = OCTAVO_DTYPE_BITS(t.dtype);

@@ -130,7 +130,7 @@ void check_own_scales(Check *check, const octavo_quantize &c, const Granularity 
                 c.rule, dtype, OCTAVO_E4M3FN);
   }
   check_collected(check, c);
-  check->format_max(c.format_max);
+  check->format_max(c.format_max, g.is_block ? 1.0f : Check::kLeastWithMargin);
   check->eps(c.eps);
 }
 
@@ -208,8 +208,8 @@ octavo_status check_round_codes(const Caller &caller, const octavo_round_codes *
   if (!check.call(c)) return check.status();
   check.tensor(c->in, "in", Dtypes::kPlain);
   check.tensor(c->codes, "codes", dtypes_of(OCTAVO_KIND_ROUND_CODES, OCTAVO_PER_TENSOR));
-  if (c->is_transposed > 1)
-    check.fail(OCTAVO_INVALID, "is_transposed = %u; expected 0 or 1", c->is_transposed);
+  check.flags(c->is_transposed, 1, "is_transposed");
+  check.reserved(c->reserved, "the call struct");
   if (!check.ok()) return check.status();
   const bool turns = c->is_transposed != 0;
   check.holds(c->codes, "codes", turns ? c->in->cols : c->in->rows,

@@ -7,6 +7,8 @@ namespace {
 void check_sum(Check *check, const octavo_sum *c) {
   check->tensor(c->in, "in", Dtypes::kAny);
   check->scale(c->in_scale_inv, "in_scale_inv", true);
+  check->flags(c->accumulate, 1, "accumulate");
+  check->reserved(c->reserved, "the call struct");
   check->accumulators({{static_cast<const float *>(c->out), "out"}});
 }
 
@@ -64,6 +66,7 @@ octavo_status check_scale_values(const Caller &caller, const octavo_scale_values
     check.not_null(c->out, "out");
     check.not_null(c->in, "in");
   }
+  check.reserved(c->reserved, "the call struct");
   check.accumulators({{c->out, "out"}, {c->in, "in"}});
   return check.status();
 }

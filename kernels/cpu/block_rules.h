@@ -10,7 +10,7 @@ struct BlockRule {
   uint32_t rule;
   float format_max;
   float eps;
-  float largest; /* of the input's dtype */
+  float largest; /* largest_scale_of the input's dtype */
 };
 
 /* Stores the scale_inv of `count` blocks in the memory of s from element `index` on, `step` apart;

@@ -202,7 +202,7 @@ octavo_status quantize_blocks(const Context &context, const octavo_quantize &c) 
                      {c.out, c.out_scale_inv},
                      {c.out_t, c.out_t_scale_inv},
                      source_of(c),
-                     {c.rule, c.format_max, c.eps, largest_of(c.in->dtype)},
+                     {c.rule, c.format_max, c.eps, largest_scale_of(c.in->dtype)},
                      block_cols(scales->granularity),
                      c.out != nullptr ? c.out->dtype : c.out_t->dtype,
                      goes_past_caches(tensor_bytes(*c.in) + output_bytes(c))};

@@ -126,7 +126,7 @@ void launch_blocks(Launcher &l, const octavo_quantize &c, const Source &source) 
                                  c.rule,
                                  c.format_max,
                                  c.eps,
-                                 largest_of(c.in->dtype),
+                                 largest_scale_of(c.in->dtype),
                                  block_cols(any.granularity) == kTile ? 7 : 5,
                                  keeps_positive(c)};
     const Extent e = padded_extent(c);

@@ -57,7 +57,7 @@ OCTAVO_HOST_DEVICE static inline uint8_t scale_inv_te_mx(float amax, float m) {
 }
 
 /* OCP Microscaling Formats 1.0: shared exponent = floor(log2 amax) - emax (8 for E4M3, 15 for
- * E5M2), with a lower bound. The largest elements of a block may saturate. */
+ * E5M2), with a lower bound; emax >= 0. The largest elements of a block may saturate. */
 OCTAVO_HOST_DEVICE static inline uint8_t scale_inv_ocp_mx(float amax, int32_t emax) {
   const int32_t code = encode_e8m0_down(amax);
   if (code == 0xFF) return 0xFF;
@@ -141,11 +141,11 @@ OCTAVO_HOST_DEVICE static inline bool is_block_rule(uint32_t rule) {
 }
 
 /* The block rules of octavo/rules.h; `rule` is one of the two groups above. eps is a lower bound on
- * amax. `largest` is the largest value of the input's dtype, see scale_te_block.
+ * amax. `largest` is the largest value of the input's dtype, of codes FLT_MAX, see scale_te_block.
  *
- * For m = 448 or 57344 and an amax that is not NaN, scale and scale_inv are finite and nonzero,
- * with two exceptions for an infinite amax, as in the originals: MX_FLOOR gives NaN, and DEEPGEMM
- * gives a scale of 0. */
+ * m >= 1. For m = 448 or 57344 and an amax that is not NaN, scale and scale_inv are finite and
+ * nonzero, with two exceptions for an infinite amax, as in the originals: MX_FLOOR gives NaN, and
+ * DEEPGEMM gives a scale of 0. */
 OCTAVO_HOST_DEVICE static inline BlockScale block_scale(uint32_t rule, float amax, float m,
                                                         float eps, float largest) {
   if (amax < eps) amax = eps;

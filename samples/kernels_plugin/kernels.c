@@ -91,13 +91,12 @@ static octavo_status fail(const struct device *d, octavo_status code, const char
 }
 
 static octavo_status open_device(octavo_device d, const octavo_host *host, void **ctx) {
-  if (d.type != kDeviceType || d.index < 0 || d.index >= kDevices) return OCTAVO_UNSUPPORTED;
-  struct device *opened = malloc(sizeof *opened);
-  if (!opened) return OCTAVO_NO_RESOURCE;
+  const int is_there = d.type == kDeviceType && d.index >= 0 && d.index < kDevices;
+  struct device none = {host}, *opened = is_there ? malloc(sizeof *opened) : NULL;
+  if (!opened) return fail(&none, OCTAVO_UNSUPPORTED, "open_device: no such device, or no memory");
   for (int i = 0; i < 512; ++i)
     decoded[i / 256][i % 256] = decode(i < 256 ? OCTAVO_E4M3FN : OCTAVO_E5M2, (uint8_t)i);
-  opened->host = host;
-  *ctx = opened;
+  *opened = none, *ctx = opened;
   return OCTAVO_OK;
 }
 
@@ -185,9 +184,10 @@ static octavo_status quantize(void *ctx, const octavo_quantize *c) {
 /* [/quantize] */
 
 /* [gemm] */
-/* Codes have one scale each and K contiguous; plain operands have none, in either order. */
+/* At most one scale each; codes have K contiguous. */
 static int is_operand(const octavo_tensor *t, const octavo_scale *scale_inv, int turned) {
-  return scale_inv ? scale_inv->granularity == OCTAVO_PER_TENSOR && !turned : is_plain(t->dtype);
+  const int has_one = !scale_inv || scale_inv->granularity == OCTAVO_PER_TENSOR;
+  return has_one && (is_plain(t->dtype) || (is_code(t->dtype) && !turned));
 }
 static float value_of(const octavo_scale *s) {
   return s ? *(const float *)s->data : 1.0f;

@@ -46,6 +46,8 @@ TEST(GemmLayout, equals_the_product_of_transposes) {
             a.fill(static_cast<unsigned>(m + k));
             b.fill(static_cast<unsigned>(n + k));
             bias.fill(1);
+            const float factors[] = {0.7f, 1.3f};
+            const octavo_scale scales[] = {per_tensor(&factors[0]), per_tensor(&factors[1])};
             const Matrix a_t = transpose(a);
             const Matrix b_t = transpose(b);
             Matrix expected(OCTAVO_F32, m, n, 1);
@@ -55,6 +57,9 @@ TEST(GemmLayout, equals_the_product_of_transposes) {
             Matrix start = expected;
             plain.bias = bias.tensor();
             plain.accumulate = 1;
+            /* A plain operand with a scale may also have any layout. */
+            plain.a_scale_inv = dtype == OCTAVO_F32 ? nullptr : &scales[0];
+            plain.b_scale_inv = dtype == OCTAVO_F16 ? &scales[1] : nullptr;
             ASSERT_EQ(kernels.gemm(plain), OCTAVO_OK) << kernels.host().last_text();
             for (const uint32_t layout : {1u, 2u, 3u}) {
               Matrix d = start;
@@ -63,6 +68,8 @@ TEST(GemmLayout, equals_the_product_of_transposes) {
               EXPECT_EQ(workspace_of(kernels, c), bytes);
               c.bias = bias.tensor();
               c.accumulate = 1;
+              c.a_scale_inv = plain.a_scale_inv;
+              c.b_scale_inv = plain.b_scale_inv;
               ASSERT_EQ(kernels.gemm(c), OCTAVO_OK) << kernels.host().last_text();
               ASSERT_EQ(d.data(), expected.data())
                   << level << " layout " << layout << " " << m << " x " << n << " x " << k;

@@ -214,6 +214,11 @@ std::vector<BadCall> bad_calls() {
        [](Calls *t) { t->quantize.format_max = 0; },
        kInvalid,
        {"format_max = 0"}},
+      {"a format_max with a margin, which no rule of blocks has",
+       kQ,
+       [](Calls *t) { t->quantize.format_max = 0.5f; },
+       kInvalid,
+       {"format_max = 0.5; expected 1 to 65504"}},
       {"a negative eps", kQ, [](Calls *t) { t->quantize.eps = -1.0f; }, kInvalid, {"eps = -1"}},
       {"an infinite eps",
        kQ,
@@ -312,16 +317,17 @@ std::vector<BadCall> bad_calls() {
        },
        kUnsupported,
        {"layout = 1 turns a of dtype 0x80a", "K contiguous only"}},
-      {"a scaled f16 of another layout",
+      {"f16 of another layout with a scale for each row",
        kG,
        [](Calls *t) {
          t->gemm.a_scale_inv = nullptr;
          t->gemm.b = t->half.tensor();
+         t->one.granularity = OCTAVO_PER_ROW;
          t->gemm.b_scale_inv = &t->one;
          t->gemm.layout = OCTAVO_GEMM_B_KN;
        },
        kUnsupported,
-       {"layout = 2 turns b of dtype 0x1002"}},
+       {"layout = 2 turns b of dtype 0x1002 with scales of rows or blocks"}},
       {"an unknown layout",
        kG,
        [](Calls *t) { t->gemm.layout = 8; },

@@ -108,8 +108,12 @@ TEST_F(InvalidInput, quantize_values_that_are_not_implemented) {
   expect_refused(kernels_.quantize(quantize_), OCTAVO_UNSUPPORTED,
                  {"rule = 99", "3 (reciprocal), 4 (msamp) or 32768 (msamp04)"});
   quantize_.rule = OCTAVO_RULE_QUOTIENT;
-  quantize_.format_max = 0;
-  expect_refused(kernels_.quantize(quantize_), OCTAVO_INVALID, {"format_max = 0", "448"});
+  for (const float m : {0.0f, -448.0f, 0x1p-127f, 65536.0f, INFINITY, NAN}) {
+    quantize_.format_max = m;
+    expect_refused(
+        kernels_.quantize(quantize_), OCTAVO_INVALID,
+        {"format_max = ", "expected 1.17549e-38 to 65504", "448, 57344 or 65504", "2^margin"});
+  }
   quantize_.rule = OCTAVO_RULE_GIVEN;
   octavo_tensor bad = *in_.tensor();
   bad.dtype = OCTAVO_I32;
@@ -199,6 +203,61 @@ TEST_F(InvalidInput, scales) {
   amax.in = in_.tensor();
   expect_refused(kernels_.table->compute_amax(kernels_.ctx(), &amax), OCTAVO_INVALID,
                  {"compute_amax: amax is null"});
+}
+
+/* A later minor may give them a meaning, which these kernels would not know. */
+TEST_F(InvalidInput, fields_and_values_without_a_meaning) {
+  const auto expect_reserved = [&](uint32_t *field, const char *text, auto &&call) {
+    *field = 2;
+    expect_refused(call(), OCTAVO_UNSUPPORTED, {text});
+    *field = 0;
+  };
+  const octavo_kernels &table = *kernels_.table;
+  const auto quantize = [&] { return kernels_.quantize(quantize_); };
+  octavo_tensor in = *in_.tensor();
+  quantize_.in = &in;
+  expect_reserved(&in.reserved, "in.reserved = 2", quantize);
+  expect_reserved(&scale_.reserved, "out_scale_inv.reserved = 2", quantize);
+  scale_.stride = 2;
+  expect_refused(quantize(), OCTAVO_UNSUPPORTED, {"out_scale_inv.stride = 2; expected 0 or 1"});
+  scale_.stride = 0;
+
+  auto plain = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+  plain.in = out_.tensor();
+  plain.out = in_.tensor();
+  const auto dequantize = [&] { return kernels_.dequantize(plain); };
+  expect_reserved(&plain.accumulate, "accumulate = 0x2; expected bits of 0x1", dequantize);
+  expect_reserved(&plain.reserved, "the call struct.reserved = 2", dequantize);
+
+  const auto gemm = [&] { return table.gemm(kernels_.ctx(), &gemm_); };
+  expect_reserved(&gemm_.accumulate, "accumulate = 0x2", gemm);
+  expect_reserved(&gemm_.fast_accumulation, "fast_accumulation = 0x2", gemm);
+  expect_reserved(&gemm_.bias_after, "bias_after = 0x2", gemm);
+
+  auto rows = make_call<octavo_sum>(OCTAVO_KIND_SUM);
+  rows.in = in_.tensor();
+  rows.out = &value_;
+  const auto sum_rows = [&] { return table.sum_rows(kernels_.ctx(), &rows); };
+  expect_reserved(&rows.accumulate, "accumulate = 0x2", sum_rows);
+  expect_reserved(&rows.reserved, "the call struct.reserved = 2", sum_rows);
+
+  auto update = make_call<octavo_delayed_scale_update>(OCTAVO_KIND_DELAYED_SCALE_UPDATE);
+  update.rule = OCTAVO_RULE_QUOTIENT;
+  update.format_max = 448;
+  update.length = 1;
+  const auto delayed = [&] { return table.delayed_scale_update(kernels_.ctx(), &update); };
+  expect_reserved(&update.use_max, "use_max = 0x2", delayed);
+  expect_reserved(&update.reserved, "the call struct.reserved = 2", delayed);
+
+  auto from = make_call<octavo_scale_from_amax>(OCTAVO_KIND_SCALE_FROM_AMAX);
+  from.rule = OCTAVO_RULE_QUOTIENT;
+  from.format_max = 448;
+  from.divide_by = 1;
+  expect_reserved(&from.reserved, "the call struct.reserved = 2",
+                  [&] { return table.scale_from_amax(kernels_.ctx(), &from); });
+  auto scale = make_call<octavo_scale_values>(OCTAVO_KIND_SCALE_VALUES);
+  expect_reserved(&scale.reserved, "the call struct.reserved = 2",
+                  [&] { return draft_call(kernels_.table, kernels_.ctx(), &scale); });
 }
 
 TEST_F(InvalidInput, sums_and_copies) {

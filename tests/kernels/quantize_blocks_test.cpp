@@ -116,6 +116,14 @@ TEST(QuantizeBlocks, an_infinite_scale_becomes_the_largest_value_of_the_input_dt
   t.c.in_scale_inv = &tinier;
   ASSERT_EQ(kernels.quantize(t.c), OCTAVO_OK);
   EXPECT_EQ(t.scales.block(0, 0), 0x1p-15f) << "65504 with its mantissa cleared";
+  for (const uint32_t in : {OCTAVO_E4M3FN, OCTAVO_E5M2}) {
+    BlockCast codes(in, kE4m3, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_1X128, OCTAVO_RULE_QUOTIENT, 1, 1);
+    const float tiniest = 0x1p-149f;
+    codes.in.set(0, 0, 1.0f);
+    codes.c.in_scale_inv = &tiniest;
+    ASSERT_EQ(kernels.quantize(codes.c), OCTAVO_OK);
+    EXPECT_EQ(codes.scales.block(0, 0), 1.0f / kFloatMax) << "values of codes are fp32";
+  }
 }
 
 TEST(QuantizeBlocks, eps_is_the_smallest_amax) {

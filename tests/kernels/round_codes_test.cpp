@@ -243,7 +243,8 @@ TEST(RoundCodes, refusals) {
   expect_refused([](Case &t) { t.c.codes = t.in.tensor(); }, "codes.dtype");
   expect_refused([](Case &t) { t.c.is_transposed = 0; },
                  "codes has shape [64, 32]; expected at least [32, 64]");
-  expect_refused([](Case &t) { t.c.is_transposed = 2; }, "is_transposed = 2; expected 0 or 1");
+  expect_refused([](Case &t) { t.c.is_transposed = 2; },
+                 "is_transposed = 0x2; expected bits of 0x1");
   expect_refused([](Case &t) { t.c.scale_inv = nullptr; }, "scale_inv is null");
   expect_refused([](Case &t) { t.blocks.get()->granularity = OCTAVO_FLAT_256; }, "granularity");
   expect_refused([](Case &t) { t.blocks.get()->stride = 0; }, "scale_inv.stride");

@@ -256,6 +256,7 @@ def gemm_case(rng):
     if ga in K.BLOCK and db in K.CODES:
         gb = pick(rng, ga, pick(rng, 2, 3) if ga in (2, 3) else pick(rng, 4, 6))
     layout = pick(rng, 0, 0, 0, 1, 2, 3, 4)
+    scaled = pick(rng, 0, 0, 1)
     small = lambda s, d: np.where(np.isfinite(v := values(rng, s, d, 'normal')), v, NP[d].type(1))
     a, b = small((m, k), da), small((n, k), db)
     inv = [scales_for(s, g)[0] for s, g in ((a.shape, ga), (b.shape, gb))]
@@ -274,7 +275,7 @@ def gemm_case(rng):
             tb = matrix(packed)
             tb.rows = n
         for side, d, g, i in (('a', da, ga, inv[0]), ('b', db, gb, inv[1])):
-            if d in K.CODES:
+            if d in K.CODES or scaled:
                 more[side + '_scale_inv'] = make(K.Scale, data=i.copy(), granularity=g, stride=(
                     i.shape[1] if g else 0), dtype=E8M0 if i.dtype == np.uint8 else F32)
         if bias:

@@ -132,7 +132,7 @@ inline Twins::Scales gemm_scales(Twins &twins, uint32_t granularity, int64_t row
     lines = divide_up(rows, block_rows(granularity));
     across = divide_up(k, block_cols(granularity));
   }
-  s.shape.stride = across + gap;
+  s.shape.stride = across + (granularity == OCTAVO_PER_TENSOR ? 0 : gap);
   const auto count = static_cast<size_t>(lines * s.shape.stride);
   if (s.shape.dtype == OCTAVO_E8M0FNU) {
     s.buffer = twins.bytes(count, 0);

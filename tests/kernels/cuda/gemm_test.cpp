@@ -46,6 +46,8 @@ TEST(CudaGemm, plain_operands_of_any_layout) {
       g.layout = layout;
       g.gap = layout;
       expect_outputs(devices, g);
+      g.a_scale = g.b_scale = OCTAVO_PER_TENSOR;
+      expect_outputs(devices, g);
     }
   }
 }
