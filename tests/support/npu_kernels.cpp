@@ -7,6 +7,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "kernels/check/check.h"
+#include "kernels/cpu/context.h"
 #include "kernels/cpu/table.h"
 #include "octavo/memory.h"
 #include "octavo/plugin.h"
@@ -34,7 +36,9 @@ octavo_status probe_device(octavo_device d, const octavo_verdict_sink *sink) {
 }
 
 octavo_status open_device(octavo_device d, const octavo_host *host, void **ctx) {
-  return is_ours(d) ? octavo_cpu_kernels()->open_device(kCpu, host, ctx) : OCTAVO_UNSUPPORTED;
+  if (is_ours(d)) return octavo_cpu_kernels()->open_device(kCpu, host, ctx);
+  return octavo::report_error({host, OCTAVO_PLUGIN_ID}, OCTAVO_UNSUPPORTED,
+                              "open_device: there is no such device");
 }
 
 octavo_status describe(void *ctx, octavo_kernels_caps *out) {
@@ -50,9 +54,11 @@ octavo_status quantize(void *ctx, const octavo_quantize *c) {
   return octavo_cpu_kernels()->quantize(ctx, c);
 }
 
-octavo_status allocate(void *, uint64_t bytes, void **out) {
+octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
   *out = bytes == 0 ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return bytes == 0 || *out != nullptr ? OCTAVO_OK : OCTAVO_NO_RESOURCE;
+  if (bytes == 0 || *out != nullptr) return OCTAVO_OK;
+  return octavo::report_error(octavo::context_of(ctx).caller(), OCTAVO_NO_RESOURCE,
+                              "allocate: no memory");
 }
 void release(void *, void *data) {
   std::free(data);

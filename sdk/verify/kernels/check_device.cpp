@@ -73,9 +73,12 @@ void check_devices(const Bench &bench) {
     expect(!probes(bench, absent), "probe_device accepts type ", absent.type, ", index ",
            absent.index, "; expected a declining verdict");
     void *ctx = nullptr;
+    forget_message();
     const octavo_status status = bench.side->table.open_device(absent, silent_host(), &ctx);
     expect(status != OCTAVO_OK, "open_device opens type ", absent.type, ", index ", absent.index,
            ", which probe_device declines");
+    expect(!last_message().empty(), "open_device answered ", status_name(status),
+           " without a diagnostic; expected one through octavo_host.diagnose");
   }
 }
 
@@ -150,10 +153,14 @@ void check_memory(const Bench &bench) {
            " bytes gave an address that is no multiple of 256");
     all.push_back(data);
   }
+  forget_message();
   status = memory->allocate(ctx, uint64_t{1} << 56, &data);
   expect(status != OCTAVO_OK, "allocate of 2^56 bytes answered OCTAVO_OK");
   expect(status == OCTAVO_NO_RESOURCE, "allocate of 2^56 bytes answered ", status_name(status),
          "; expected OCTAVO_NO_RESOURCE (6)");
+  expect(!last_message().empty(),
+         "allocate of 2^56 bytes answered OCTAVO_NO_RESOURCE without a diagnostic; expected one "
+         "through octavo_host.diagnose");
   step("copy");
   std::vector<uint8_t> out(100001), back(out.size());
   Numbers numbers(bench.seed);

@@ -83,6 +83,11 @@ std::string last_message() {
   return message;
 }
 
+void forget_message() {
+  const std::lock_guard<std::mutex> lock(message_mutex);
+  message.clear();
+}
+
 Side::Side(const Tables &tables, const octavo_host *host)
     : memory(tables.memory), device(tables.device) {
   octavo_status status = OCTAVO_OK;

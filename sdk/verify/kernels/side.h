@@ -29,6 +29,7 @@ const octavo_host *silent_host();
 // The same with a thread pool: two threads and ranges in an order of their own.
 const octavo_host *threaded_host();
 std::string last_message();
+void forget_message();
 
 class Side {
  public:

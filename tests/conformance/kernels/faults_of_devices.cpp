@@ -112,6 +112,16 @@ octavo_status allocate_unaligned(void *, uint64_t bytes, void **out) {
   return OCTAVO_OK;
 }
 void keep_memory(void *, void *) {}
+octavo_status open_silently(octavo_device d, const octavo_host *host, void **ctx) {
+  if (d.type != 12 || d.index != 0) return OCTAVO_UNSUPPORTED;
+  return sound().open_device({OCTAVO_DEVICE_CPU, 0}, host, ctx);
+}
+octavo_status allocate_silently(void *, uint64_t bytes, void **out) {
+  *out = nullptr;
+  if (bytes > uint64_t{1} << 40) return OCTAVO_NO_RESOURCE;
+  if (bytes > 0) *out = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return OCTAVO_OK;
+}
 octavo_status copy_one_less(void *, void *to, const void *from, uint64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes > 100000 ? bytes - 1 : bytes);
   return OCTAVO_OK;
@@ -204,6 +214,10 @@ std::span<const Fault> faults_of_devices() {
        [](octavo_kernels &k, octavo_memory &) { k.quantize = refuse_as_invalid; }},
       {"probe_accepts_any_index",
        [](octavo_kernels &k, octavo_memory &) { k.probe_device = probe_any_index; }},
+      {"open_device_refuses_silently",
+       [](octavo_kernels &k, octavo_memory &) { k.open_device = open_silently; }},
+      {"allocate_refuses_silently",
+       [](octavo_kernels &, octavo_memory &m) { m.allocate = allocate_silently; }},
   };
   return kFaults;
 }

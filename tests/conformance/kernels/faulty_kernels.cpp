@@ -5,6 +5,8 @@
 #include <string_view>
 
 #include "faulty.h"
+#include "kernels/check/check.h"
+#include "kernels/cpu/context.h"
 #include "kernels/cpu/table.h"
 #include "octavo/plugin.h"
 
@@ -34,7 +36,9 @@ octavo_status probe_device(octavo_device d, const octavo_verdict_sink *sink) {
   return OCTAVO_OK;
 }
 octavo_status open_device(octavo_device d, const octavo_host *host, void **ctx) {
-  return is_ours(d) ? sound().open_device(kCpu, host, ctx) : OCTAVO_UNSUPPORTED;
+  if (is_ours(d)) return sound().open_device(kCpu, host, ctx);
+  return report_error({host, "faulty"}, OCTAVO_UNSUPPORTED,
+                      "open_device: expected type 12, index 0");
 }
 // Products have another last bit on most devices, so these do not promise bits either.
 octavo_status describe(void *ctx, octavo_kernels_caps *out) {
@@ -43,11 +47,12 @@ octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   return status;
 }
 
-octavo_status allocate(void *, uint64_t bytes, void **out) {
+octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
   *out = bytes == 0 || bytes > uint64_t{1} << 40
              ? nullptr
              : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return bytes == 0 || *out != nullptr ? OCTAVO_OK : OCTAVO_NO_RESOURCE;
+  if (bytes == 0 || *out != nullptr) return OCTAVO_OK;
+  return report_error(context_of(ctx).caller(), OCTAVO_NO_RESOURCE, "allocate: no memory");
 }
 void release(void *, void *data) {
   std::free(data);
