@@ -8,7 +8,9 @@
 #include "octavo/tensor.h"
 
 /* Values of octavo_prologue.op. Variances are biased: the mean of squared distances from the mean.
- * rstd = 1 / sqrt(variance + eps). */
+ * rstd = 1 / sqrt(variance + eps). Formulas are literal: each operation is rounded to fp32, from
+ * left to right. A sum over a row is 16 sums of the columns with equal remainders modulo 16, in
+ * ascending order from 0, added in halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1. */
 enum {
   OCTAVO_PROLOGUE_LAYER_NORM = 1, /* (x - mean) * rstd * gamma + beta, mean and rstd per row */
   OCTAVO_PROLOGUE_RMS_NORM = 2,   /* x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + eps) */
@@ -18,12 +20,12 @@ enum {
 };
 
 /* An operation on the input of a linear layer before it is quantized. Computed in fp32, on plain
- * tensors. Fields that an op does not have are null. */
+ * tensors. Pointers that an op does not have are null. */
 typedef struct octavo_prologue {
   uint32_t size;
   uint32_t kind;              /* OCTAVO_KIND_PROLOGUE */
   uint32_t op;                /* OCTAVO_PROLOGUE_... */
-  float eps;                  /* norms only */
+  float eps;                  /* norms only, finite and >= 0; others do not read it */
   const octavo_tensor *in;    /* [M, K]; SWIGLU: [M, 2K] */
   const octavo_tensor *gamma; /* [1, K], norms only, which need it */
   const octavo_tensor *beta;  /* [1, K], LAYER_NORM only; may be null */
@@ -34,8 +36,8 @@ typedef struct octavo_prologue {
 typedef struct octavo_quantize octavo_quantize; /* kernels.h */
 
 /* Arguments of prologue, which writes the result to `out`, and of prologue_quantize, which
- * quantizes the result directly. There, quantize->in has the shape and dtype of the result but null
- * data; the codes are bit-identical to prologue followed by quantize. */
+ * quantizes the result directly. There, quantize->in has the shape and dtype of the result, and its
+ * data is not read; the codes are bit-identical to prologue followed by quantize. */
 typedef struct octavo_prologue_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_PROLOGUE_CALL */
