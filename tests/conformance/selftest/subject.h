@@ -50,6 +50,8 @@ enum Fault : int64_t {
   kCrashes = -2,
   kDeclinesPadding = -1,  // no fault: check_session declines kernels with an alignment
   kNone = 0,
+  // Numbers above 0 move; a test that names one by its number has the first.
+  kReadsScaleOnHost,      // forward copies the scale with memcpy
   kNoVerdict,             // check_session gives no verdict
   kUnsteadyOptions,       // list_options emits one option more every time
   kAcceptsSessionFlags,   // unknown flags of a session are accepted
@@ -61,7 +63,6 @@ enum Fault : int64_t {
   kHistoryInForward,      // the history of x stands in the list of forward
   kNonfiniteI32,          // the nonfinite slot is i32
   kWeightAloneInSlots,    // the weight is in slots, and the gradient is the host's
-  kReadsScaleOnHost,      // forward copies the scale with memcpy
   kClearsSavedOnHost,     // forward clears saved with memset
   kReadsHyperOnHost,      // optimizer_step looks at the learning rate
   kForgetsSavedByte,      // the last byte of saved is not written
