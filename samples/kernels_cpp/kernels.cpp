@@ -89,9 +89,11 @@ octavo_status probe_device(octavo_device d, const octavo_verdict_sink *sink) {
   return OCTAVO_OK;
 }
 octavo_status open_device(octavo_device d, const octavo_host *host, void **ctx) {
-  if (!is_ours(d)) return OCTAVO_UNSUPPORTED;
-  *ctx = new (std::nothrow) Device{host};
-  return *ctx != nullptr ? OCTAVO_OK : OCTAVO_NO_RESOURCE;
+  Device none{host};
+  *ctx = is_ours(d) ? new (std::nothrow) Device(none) : nullptr;
+  return *ctx != nullptr
+             ? OCTAVO_OK
+             : fail(&none, OCTAVO_UNSUPPORTED, "open_device: no such device, or no memory");
 }
 void close_device(void *ctx) {
   delete static_cast<Device *>(ctx);
