@@ -133,6 +133,7 @@ struct octavo_store {
   std::array<std::vector<std::array<std::vector<void *>, kVerbs>>, 3> lists_;
   std::vector<uint32_t> reduced_;     // slots
   bool are_same_objects_ = false;     // on every rank, in reduced_
+  octavo::SlotMemory digest_;         // of them
   std::vector<Published> published_;  // what a sharded step writes outside of WHOLE slots
   std::map<uint32_t, uint64_t> bytes_by_role_;
   uint64_t total_ = 0;

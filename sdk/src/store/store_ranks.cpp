@@ -95,18 +95,19 @@ void octavo_store::expect_same_objects(const octavo_collective &c, void *stream)
     words[i] = digest.word(i), words[Digest::kWords + i] = -digest.word(i);
   octavo_slot both = {};  // as memory of the device
   both.rows = 1, both.cols = words.size(), both.dtype = OCTAVO_F32;
-  const octavo::SlotMemory memory = allocate(both);
-  put(both, memory.get(), words.data());
-  const octavo_status status =
-      c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_REDUCE_MAX, OCTAVO_F32, memory.get(), words.size(),
-            memory.get(), words.size(), stream);
+  // Of the store: a collective that failed here may still be queued, and write later.
+  if (digest_ == nullptr) digest_ = allocate(both);
+  void *const memory = digest_.get();
+  put(both, memory, words.data());
+  const octavo_status status = c.run(c.ctx, OCTAVO_COLLECTIVE_ALL_REDUCE_MAX, OCTAVO_F32, memory,
+                                     words.size(), memory, words.size(), stream);
   if (status != OCTAVO_OK)
     octavo::fail_store(status, "octavo_store_reduce", answered("collective", status));
   if (is_on_host())
-    std::memcpy(words.data(), memory.get(), sizeof words);
+    std::memcpy(words.data(), memory, sizeof words);
   else
-    expect_done(device_->memory()->copy(device_->ctx(), words.data(), memory.get(), sizeof words),
-                both, "copy");
+    expect_done(device_->memory()->copy(device_->ctx(), words.data(), memory, sizeof words), both,
+                "copy");
   for (size_t i = 0; i < Digest::kWords; ++i)
     if (words[i] + words[Digest::kWords + i] != 0.0F)
       octavo::fail_store(
