@@ -48,15 +48,16 @@ octavo_status refuse(const octavo_host *host, const char *verb, const char *what
 }
 
 /* All devices of all platforms: GPUs and accelerators first. Returns their number. */
-static cl_uint list_devices(cl_device_id *list) {
+static cl_uint list_devices(cl_device_id *list, cl_uint *platform_count) {
   static const cl_device_type kOrder[] = {CL_DEVICE_TYPE_GPU, CL_DEVICE_TYPE_ACCELERATOR,
                                           CL_DEVICE_TYPE_CPU};
   cl_platform_id platforms[kMostPlatforms];
-  cl_uint platform_count = 0, count = 0;
-  if (clGetPlatformIDs(kMostPlatforms, platforms, &platform_count) != CL_SUCCESS) return 0;
-  if (platform_count > kMostPlatforms) platform_count = kMostPlatforms;
+  cl_uint count = 0;
+  if (clGetPlatformIDs(kMostPlatforms, platforms, platform_count) != CL_SUCCESS)
+    *platform_count = 0;
+  if (*platform_count > kMostPlatforms) *platform_count = kMostPlatforms;
   for (size_t type = 0; type < sizeof kOrder / sizeof *kOrder; ++type)
-    for (cl_uint p = 0; p < platform_count && count < kMostDevices; ++p) {
+    for (cl_uint p = 0; p < *platform_count && count < kMostDevices; ++p) {
       cl_uint found = 0;
       if (clGetDeviceIDs(platforms[p], kOrder[type], kMostDevices - count, list + count, &found) !=
           CL_SUCCESS)
@@ -90,16 +91,21 @@ octavo_status probe_device(octavo_device d, const octavo_verdict_sink *sink) {
   octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT, .level = OCTAVO_LEVEL_DEVICE};
   char text[256], name[128] = "";
   cl_device_id list[kMostDevices];
-  const cl_uint count = list_devices(list);
+  cl_uint platforms = 0;
+  const cl_uint count = list_devices(list, &platforms);
   const int is_there = d.type == kDeviceType && d.index >= 0 && (cl_uint)d.index < count;
   if (is_there) clGetDeviceInfo(list[d.index], CL_DEVICE_NAME, sizeof name - 1, name, NULL);
   const char *lacks = is_there ? lacking(list[d.index]) : NULL;
   v.decision = is_there && !lacks ? OCTAVO_ACCEPT_EMULATED : OCTAVO_DECLINE;
   v.reason = is_there && !lacks ? OCTAVO_REASON_NONE : OCTAVO_REASON_DEVICE;
-  if (count == 0)
+  if (platforms == 0)
     snprintf(text, sizeof text,
-             "OpenCL found no device: install the driver of your device, or on "
-             "Debian pocl-opencl-icd, which computes on the CPU; clinfo lists what there is");
+             "OpenCL has no driver: install the driver of your device, or on Debian "
+             "pocl-opencl-icd, which computes on the CPU; clinfo lists what there is");
+  else if (count == 0)
+    snprintf(text, sizeof text,
+             "no driver of OpenCL finds a device: clinfo lists what there is; pocl needs a folder "
+             "to write to, HOME or POCL_CACHE_DIR");
   else if (!is_there)
     snprintf(text, sizeof text, "there is no such device: expected an index below %u", count);
   else if (lacks)
@@ -152,7 +158,8 @@ static octavo_status build(struct device *d, const octavo_host *host) {
 
 octavo_status open_device(octavo_device d, const octavo_host *host, void **ctx) {
   cl_device_id list[kMostDevices];
-  const cl_uint count = list_devices(list);
+  cl_uint platforms = 0;
+  const cl_uint count = list_devices(list, &platforms);
   if (d.type != kDeviceType || d.index < 0 || (cl_uint)d.index >= count || lacking(list[d.index]))
     return fail(host, OCTAVO_UNSUPPORTED, "open_device: probe_device declines index %d", d.index);
   struct context *opened = malloc(sizeof *opened);

@@ -111,7 +111,7 @@ class Elf:
         given, _, needs = read("-V").partition("Version needs section")
         nodes = set(re.findall(r"Name: (\S+)", given.partition("Version definition section")[2]))
         self.symbols = [s for s in self.symbols if s[0] not in nodes]  # each is a symbol, too
-        for family, number in re.findall(r"Name: ([A-Z]+)_(\d[\d.]*)\b", needs):
+        for family, number in re.findall(r"Name: ([A-Z]+)_(\d+(?:\.\d+)*)\s", needs):
             if key(number) > key(self.versions.get(family, "0")):
                 self.versions[family] = number
 

@@ -138,7 +138,7 @@ Options on(const std::string &device) {
   options.steps = 4;
   options.device = device;
   options.config = gpt_test::test_directory() + "/octavo.toml";
-  gpt_test::write_text(options.config, "layers.min_gain = \"off\"\n");
+  gpt_test::write_text(options.config, "layers.min_gain = \"off\"\nlayers.skip = []\n");
   return options;
 }
 
