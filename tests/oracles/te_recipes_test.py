@@ -93,7 +93,7 @@ def octavo_answer(program, recipe, fields):
         command += ["--set", f"fp8.te.{OPTIONS.get(name, name)}={text}"]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode == 2:
-        return False, result.stderr, {}
+        return False, result.stdout + result.stderr, {}
     if result.returncode not in (0, 1):
         raise RuntimeError(f"{' '.join(command)}: exit code {result.returncode}: {result.stderr}")
     report = json.loads(result.stdout)

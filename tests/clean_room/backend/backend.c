@@ -815,7 +815,7 @@ static octavo_status linear_backward(const octavo_session *s, const octavo_backw
   const parameter *p = &s->parameters[l->weight];
   octavo_backward_call own, *c = &own;
   OCTAVO_TAKE(own, given);
-  if (c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT) c->dw = c->db = NULL;
+  if (c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT) c->dw = NULL;
   if (l->plan.gradient == OCTAVO_GRADIENT_NONE) c->dw = NULL;
   const int64_t m = c->dy == NULL ? -1 : c->dy->rows;
   if (m < 0 || !fits(c->dy, m, p->n) || (c->dx != NULL && !fits(c->dx, m, p->k)) ||
