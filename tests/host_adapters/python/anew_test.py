@@ -20,7 +20,7 @@ import octavo.transformers  # noqa: E402
 
 STEPS, ROWS = 6, 64  # each way: as many before the checkpoint as after it
 PLAIN, DELAYED, CURRENT, MSAMP = None, te("delayed"), te("current"), msamp("O1")
-SHORT = te("delayed", amax_history_len=16)
+SHORT = te("delayed", amax_history_len=8)
 
 
 class Model(lightning.LightningModule):
