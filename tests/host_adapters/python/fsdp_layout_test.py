@@ -35,7 +35,8 @@ def sharded(mesh, recipe):
 
 def planned(folder, mesh, recipe):
     (folder / "shapes.json").write_text(json.dumps(SHAPES))
-    done = subprocess.run([program(), "estimate", folder / "shapes.json", "--mesh", "x".join(map(str, mesh)), "--parallel", "fsdp",
+    done = subprocess.run([program(), "estimate", folder / "shapes.json", "--set", "layers.skip=[]",
+                           "--mesh", "x".join(map(str, mesh)), "--parallel", "fsdp",
                            "--backend", f"te:recipe={recipe}", "--json"], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)["columns"][0]["fullest"]["bytes"]
 

@@ -67,7 +67,8 @@ def plan_of(folder, world, exchange, gradients):
     shapes = {"linears": [{"name": "up", "n": 64, "k": 64, "count": 4}]}
     (folder / "shapes.json").write_text(json.dumps(shapes))
     options = ",".join(f"{k}={v}" for k, v in {"opt_level": "O2", **EXCHANGES[exchange]}.items())
-    done = subprocess.run([program(), "estimate", folder / "shapes.json", "--json", "--mesh", str(world), "--gradients", gradients,
+    done = subprocess.run([program(), "estimate", folder / "shapes.json", "--set", "layers.skip=[]",
+                           "--json", "--mesh", str(world), "--gradients", gradients,
                            "--backend", f"msamp:{options}"], capture_output=True, text=True, check=True, timeout=60)
     return world * sum(o["sent"] for o in json.loads(done.stdout)["columns"][0]["wire"] if o["what"] == "gradients")
 

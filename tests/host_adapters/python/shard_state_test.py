@@ -92,7 +92,8 @@ STORED = (_abi.ROLE_WEIGHT, _abi.ROLE_GRADIENT, _abi.ROLE_EXP_AVG, _abi.ROLE_EXP
 def plan_of(folder, level, world):
     shapes = {"linears": [{"name": "up", "n": 64, "k": 64, "bias": True, "count": 4}]}
     (folder / "shapes.json").write_text(json.dumps(shapes))
-    done = subprocess.run([program(), "estimate", folder / "shapes.json", "--json", "--mesh", str(world), "--backend",
+    done = subprocess.run([program(), "estimate", folder / "shapes.json", "--set", "layers.skip=[]",
+                           "--json", "--mesh", str(world), "--backend",
                            f"msamp:opt_level={level}"], capture_output=True, text=True, check=True, timeout=60)
     return json.loads(done.stdout)["columns"][0]
 
