@@ -47,7 +47,7 @@ def load(model, optimizer, folder):
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
 
 
-@pytest.mark.parametrize("overrides", KINDS, ids=lambda kind: "-".join(kind.values()))
+@pytest.mark.parametrize("overrides", KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
 def test_a_run_that_resumes_has_the_bits_of_one_that_did_not_stop(overrides, tmp_path):
     model, optimizer = prepared(overrides)
     train(model, optimizer)
