@@ -46,7 +46,7 @@ function(build_and_verify project id skipped)
   endforeach()
 endfunction()
 build_and_verify(rust_plugin rustcurrent 8 fp8.rustcurrent.weight_cache=true fp8.rustcurrent.weight_cache=false)
-build_and_verify(rust_consumer rustdelayed 7 fp8.backend=rustdelayed)
+build_and_verify(rust_consumer rustdelayed 8 fp8.backend=rustdelayed)
 
 # Its arithmetic is that of reference, in every bit.
 set(ENV{OCTAVO_PLUGIN_PATH} "${built}")
