@@ -181,7 +181,9 @@ void check_everywhere(const Context &context) {
     const bool is_flagged =
         raises(batch.dy, 0, 0, [&] { host.backward(batch, all); });  // this form's way to report
     at_each(batch.dy, [&](int64_t row, int64_t col) {
-      for (const auto &[outputs, call] : calls) {
+      for (const auto &one : calls) {
+        const auto &outputs = one.first;
+        const auto &call = one.second;
         // Without any output there is nothing to spoil.
         if (!call.want_dx && s.linears()[batch.spec.linear].plan.gradient == OCTAVO_GRADIENT_NONE)
           continue;
