@@ -74,7 +74,8 @@ class Emitter {
         slot(names_[0].c_str(), session, 0, OCTAVO_ROLE_SCALE, OCTAVO_F32, 1, n,
              {{verb, scale_access},
               {OCTAVO_VERB_END_STEP,
-               s_.fault == kStaticScales ? OCTAVO_ACCESS_NONE : OCTAVO_ACCESS_UPDATE}},
+               static_cast<uint8_t>(s_.fault == kStaticScales ? OCTAVO_ACCESS_NONE
+                                                              : OCTAVO_ACCESS_UPDATE)}},
              s_.fault == kScaleNotSaved ? 0u : uint32_t{OCTAVO_SLOT_CHECKPOINT}, 1, labels.data());
     slot(names_[1].c_str(), session, 0, OCTAVO_ROLE_AMAX, OCTAVO_F32, 1, n,
          {{verb, OCTAVO_ACCESS_ACCUMULATE}, {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}},
