@@ -280,7 +280,10 @@ const void *get_extension(void *, octavo_str id) {
   static const octavo_msamp_kernels kMsamp = {sizeof kMsamp, OCTAVO_KIND_MSAMP_KERNELS, nullptr,
                                               scale_values, nullptr};
   const std::string_view name(id.data, id.size);
-  static const SubjectCasts kCasts = {sizeof kCasts, 0xFFFF0001u, quantize};
+  static const SubjectCasts kCasts = {sizeof kCasts, 0xFFFF0001u, [](void *ctx, const void *call) {
+                                        return quantize(ctx,
+                                                        static_cast<const octavo_quantize *>(call));
+                                      }};
   if (name == SUBJECT_CASTS_ID) return &kCasts;
   if (name == OCTAVO_ADAM_KERNELS_ID) return &kAdam;
   return name == OCTAVO_MSAMP_KERNELS_ID ? &kMsamp : nullptr;

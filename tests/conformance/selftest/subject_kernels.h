@@ -11,11 +11,11 @@ namespace octavo::selftest {
 
 const octavo_kernels *subject_kernels();
 
-// A call that these kernels add, of which the suite knows nothing.
+// A call that these kernels add, of which the suite knows nothing; `call` is an octavo_quantize.
 struct SubjectCasts {
   uint32_t size;
   uint32_t kind;
-  octavo_status (*cast)(void *ctx, const octavo_quantize *call);
+  octavo_status (*cast)(void *ctx, const void *call);
 };
 #define SUBJECT_CASTS_ID "octavo.selftest.casts/1"
 octavo_kernels_caps subject_caps();
