@@ -252,7 +252,12 @@ octavo_status copy(void *, const octavo_copy *c) {
 }
 
 octavo_status scale_values(void *, const octavo_scale_values *c) {
-  for (uint64_t i = 0; i < c->n; ++i) c->out[i] = c->in[i] * c->factor;
+  for (uint64_t i = 0; i < c->n; ++i) {
+    float value = 0;
+    std::memcpy(&value, c->in + i, sizeof value);
+    value *= c->factor;
+    std::memcpy(c->out + i, &value, sizeof value);
+  }
   return OCTAVO_OK;
 }
 
