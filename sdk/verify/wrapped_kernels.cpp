@@ -87,30 +87,10 @@ WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignme
   table_.ability = ability;
   table_.workspace_bytes = workspace_bytes;
   table_.get_extension = get_extension;
-  using K = octavo_kernels;
-  forward_all<&K::quantize, &K::dequantize, &K::compute_amax, &K::scale_from_amax,
-              &K::delayed_scale_update, &K::gemm, &K::sum_rows, &K::copy, &K::quantize_stats,
-              &K::prologue, &K::prologue_quantize, &K::pack>(table_);
+  each_call<octavo_kernels>(
+      [this](auto call) { table_.*decltype(call)::member = forwarding(call); });
   real_tables_ = KernelsTables(real_.kernels, real_.kernels_ctx);
-  using A = octavo_adam_kernels;
-  forward_draft<A, &A::adam_step, &A::gradient_scale, &A::sum_of_squares>();
-  using M = octavo_msamp_kernels;
-  forward_draft<M, &M::sum_quantized, &M::scale_values, &M::prescale_update>();
-  using R = octavo_rounding_kernels;
-  forward_draft<R, &R::adam_rounded, &R::round_codes, &R::count>();
-  using O = octavo_one_pass_kernels;
-  forward_draft<O, &O::adam_one_pass>();
-  using F = octavo_fp4_kernels;
-  forward_draft<F, &F::quantize_fp4>();
-}
-
-template <typename Table, auto... members>
-void WrappedKernels::forward_draft() {
-  Table &ours = drafts_.get<Table>();
-  ours = Table{};
-  ours.size = sizeof ours;
-  ours.kind = KernelsTableId<Table>::kind;
-  forward_all<members...>(ours);
+  drafts_ = DraftCopies([](auto call) { return forwarding(call); });
 }
 
 const void *WrappedKernels::get_extension(void *ctx, octavo_str id) {

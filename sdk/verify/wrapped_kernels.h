@@ -65,15 +65,13 @@ class WrappedKernels {
   template <auto member, typename Table, typename Call>
   static octavo_status run(void *ctx, const Call *call);
   template <auto member, typename Table, typename Call>
-  static void forward(Table &ours, octavo_status (*Table::*)(void *, const Call *)) {
-    ours.*member = run<member, Table, Call>;
+  static auto forwarding(octavo_status (*Table::*)(void *, const Call *)) {
+    return run<member, Table, Call>;
   }
-  template <auto... members, typename Table>
-  static void forward_all(Table &ours) {
-    (forward<members>(ours, members), ...);
+  template <typename CallOfTable>
+  static auto forwarding(CallOfTable) {
+    return forwarding<CallOfTable::member>(CallOfTable::member);
   }
-  template <typename Table, auto... members>
-  void forward_draft();
   // A table of calls of a vendor or of a later minor version: all take ctx and one call.
   using ForeignCall = octavo_status (*)(void *ctx, const void *call);
   static constexpr uint32_t kForeignTables = 4, kForeignCalls = 32;

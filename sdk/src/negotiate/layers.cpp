@@ -42,27 +42,14 @@ void place(octavo_kernels &both, const octavo_kernels &own,
            octavo_status (*octavo_kernels::*)(void *, A...)) {
   both.*member = has(own, member) ? ask<member, A...> : pass<member, A...>;
 }
-template <auto... members>
-void place_all(octavo_kernels &both, const octavo_kernels &own) {
-  (place<members>(both, own, members), ...);
-}
 
 // Of a table of octavo/draft, which a layer has whole or not at all.
 template <auto member, typename Table, typename Call>
-octavo_status pass_draft(void *ctx, const Call *call) {
-  const Layer &layer = layer_of(ctx);
-  return (layer.tables_below.get<Table>()->*member)(layer.below_ctx, call);
-}
-template <auto member, typename Table, typename Call>
-void place_draft(DraftCopies &drafts, octavo_status (*Table::*)(void *, const Call *)) {
-  auto &table = drafts.get<Table>();
-  table.size = sizeof(Table);
-  table.kind = KernelsTableId<Table>::kind;
-  table.*member = pass_draft<member, Table, Call>;
-}
-template <auto... members>
-void place_drafts(DraftCopies &drafts) {
-  (place_draft<members>(drafts, members), ...);
+auto pass_draft(octavo_status (*Table::*)(void *, const Call *)) {
+  return [](void *ctx, const Call *call) {
+    const Layer &layer = layer_of(ctx);
+    return (layer.tables_below.get<Table>()->*member)(layer.below_ctx, call);
+  };
 }
 
 // Whose functions take the ctx of the kernels.
@@ -104,11 +91,13 @@ void close_device(void *ctx) {
 }
 
 octavo_kernels both_of(const octavo_kernels &own) {
-  using K = octavo_kernels;
   octavo_kernels both = complete(make<octavo_kernels>(OCTAVO_KIND_KERNELS));
-  place_all<&K::ability, &K::workspace_bytes, &K::quantize, &K::dequantize, &K::compute_amax,
-            &K::scale_from_amax, &K::delayed_scale_update, &K::gemm, &K::sum_rows, &K::copy,
-            &K::quantize_stats, &K::prologue, &K::prologue_quantize, &K::pack>(both, own);
+  place<&octavo_kernels::ability>(both, own, &octavo_kernels::ability);
+  place<&octavo_kernels::workspace_bytes>(both, own, &octavo_kernels::workspace_bytes);
+  each_call<octavo_kernels>([&](auto call) {
+    constexpr auto member = decltype(call)::member;
+    place<member>(both, own, member);
+  });
   both.describe = describe;
   both.get_extension = get_extension;
   both.close_device = close_device;
@@ -161,12 +150,10 @@ std::shared_ptr<OpenDevice> with_layer(std::shared_ptr<const OpenDevice> below,
   layer->id = concat(plugin.id, " on ", view(below->caps().id));
   layer->memory_below = below->memory();
   layer->tables_below = KernelsTables(layer->below, layer->below_ctx);
-  place_drafts<&octavo_adam_kernels::adam_step, &octavo_adam_kernels::gradient_scale,
-               &octavo_adam_kernels::sum_of_squares, &octavo_msamp_kernels::sum_quantized,
-               &octavo_msamp_kernels::scale_values, &octavo_msamp_kernels::prescale_update,
-               &octavo_rounding_kernels::adam_rounded, &octavo_rounding_kernels::round_codes,
-               &octavo_rounding_kernels::count, &octavo_one_pass_kernels::adam_one_pass,
-               &octavo_fp4_kernels::quantize_fp4>(layer->drafts);
+  layer->drafts = DraftCopies([](auto call) {
+    constexpr auto member = decltype(call)::member;
+    return pass_draft<member>(member);
+  });
   const size_t before = verdicts.size();
   const VerdictSink sink(verdicts);
   std::string thrown;

@@ -144,70 +144,20 @@ LoadedPlugin traced(const LoadedPlugin &plugin) {
 }
 #undef VERB
 
-#define KERNEL(function)                                                                 \
-  {                                                                                      \
-    using Table = std::remove_reference_t<decltype(table)>;                              \
-    static constexpr char kName[] = #function;                                           \
-    table.function = &Kernel<&Table::function, kName, decltype(&Table::function)>::call; \
-  }
+template <typename CallOfTable>
+auto traced_call(CallOfTable) {
+  using Member = std::remove_const_t<decltype(CallOfTable::member)>;
+  return &Kernel<CallOfTable::member, CallOfTable::name, Member>::call;
+}
 octavo_kernels traced(const octavo_kernels &real) {
   octavo_kernels table = real;
   table.describe = &describe;
   table.ability = &ability;
   table.workspace_bytes = &workspace_bytes;
   table.get_extension = &get_extension;
-  KERNEL(quantize)
-  KERNEL(dequantize)
-  KERNEL(compute_amax)
-  KERNEL(scale_from_amax)
-  KERNEL(delayed_scale_update)
-  KERNEL(gemm)
-  KERNEL(sum_rows)
-  KERNEL(copy)
-  KERNEL(quantize_stats)
-  KERNEL(prologue)
-  KERNEL(prologue_quantize)
-  KERNEL(pack)
+  each_call<octavo_kernels>([&](auto call) { table.*decltype(call)::member = traced_call(call); });
   return table;
 }
-
-template <typename Table>
-Table &begun(DraftCopies &copies) {
-  Table &table = copies.get<Table>();
-  table = octavo::make<Table>(KernelsTableId<Table>::kind);
-  return table;
-}
-DraftCopies traced_drafts() {
-  DraftCopies copies;
-  {
-    auto &table = begun<octavo_adam_kernels>(copies);
-    KERNEL(adam_step)
-    KERNEL(gradient_scale)
-    KERNEL(sum_of_squares)
-  }
-  {
-    auto &table = begun<octavo_msamp_kernels>(copies);
-    KERNEL(sum_quantized)
-    KERNEL(scale_values)
-    KERNEL(prescale_update)
-  }
-  {
-    auto &table = begun<octavo_rounding_kernels>(copies);
-    KERNEL(adam_rounded)
-    KERNEL(round_codes)
-    KERNEL(count)
-  }
-  {
-    auto &table = begun<octavo_one_pass_kernels>(copies);
-    KERNEL(adam_one_pass)
-  }
-  {
-    auto &table = begun<octavo_fp4_kernels>(copies);
-    KERNEL(quantize_fp4)
-  }
-  return copies;
-}
-#undef KERNEL
 
 }  // namespace
 
@@ -232,7 +182,7 @@ RunTrace::RunTrace(TraceWindow window, const LoadedPlugin &plugin, const octavo_
       file_(std::move(window), host),
       tables_(traced(plugin)),
       real_kernels_(desc.kernels, desc.kernels_ctx),
-      drafts_(traced_drafts()),
+      drafts_([](auto call) { return traced_call(call); }),
       kernels_(traced(*desc.kernels)),
       desc_(desc) {
   desc_.kernels = &kernels_;
