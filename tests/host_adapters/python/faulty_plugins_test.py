@@ -44,6 +44,8 @@ FAULTS = [
     (9, "null_functions", "has an access for"),
     (10, "wild_option", TRIAL + "ended by signal 11"),
     (10, "slot_huge", "expected fewer than 2^61"),
+    (10, "owned_weight", "no host steps a weight or gradient that is not NATIVE"),
+    (10, "owned_weight_only", "expected its gradient in a slot of role GRADIENT that is not NATIVE, since its weight is in one"),
     (10, "plan_negative", "expected at most 140737488355328 bytes"),
     (11, "huge_text", "list_options failed with status 2"),
     (11, "option_newline", "list_options failed with status 2"),

@@ -1,6 +1,5 @@
 """Weights, gradients and moments in slots: the msamp backend under torch's own training loop."""
 import copy
-import dataclasses
 import json
 
 import pytest
@@ -255,15 +254,6 @@ def test_other_optimizers_are_refused_and_the_model_stays(make, expected):
 def test_an_optimizer_that_the_backend_does_not_compute_is_refused(monkeypatch, algorithm, hyper, expected):
     monkeypatch.setattr("octavo.session_run.Run.algorithm", lambda _: (algorithm, hyper))
     refused(lambda p: torch.optim.AdamW(p, weight_decay=0.1), expected)
-
-
-def test_weights_in_slots_with_gradients_of_torch_are_refused(monkeypatch):
-    real = octavo.session_run.Run.slots
-
-    def slots(run):
-        return [dataclasses.replace(s, flags=s.flags | _abi.SLOT_NATIVE) if s.role == _abi.ROLE_GRADIENT else s for s in real(run)]
-    monkeypatch.setattr("octavo.session_run.Run.slots", slots)
-    refused(lambda p: torch.optim.AdamW(p), "0.weight: expected a backend that keeps the gradient of a weight that it keeps")
 
 
 def test_the_algorithm_is_that_of_the_option():

@@ -105,18 +105,6 @@ class Session(Stored):
         if self.run.backend:
             self.run.seal()
         self.slots = self.run.slots()
-        self._expect_gradients_of_weights()
-
-    def _expect_gradients_of_weights(self):
-        """Raises UnsupportedError where the backend keeps a weight and leaves its gradient to torch, whose autograd
-        has no tensor to put it on."""
-        native = {(s.owner, s.role): bool(s.flags & _abi.SLOT_NATIVE) for s in self.slots
-                  if s.owner_kind == _abi.OWNER_PARAMETER and s.role in (_abi.ROLE_WEIGHT, _abi.ROLE_GRADIENT)}
-        mixed = [w.name for w in self.weights
-                 if native.get((w.id, _abi.ROLE_WEIGHT)) is False and native.get((w.id, _abi.ROLE_GRADIENT))]
-        if mixed:
-            raise UnsupportedError(f"{mixed[0]}: expected a backend that keeps the gradient of a weight that it keeps, found "
-                                   f"{self.run.backend}, which leaves it to torch; use another backend, or a host in C or C++")
 
     def _allocate(self, slot):
         if slot.flags & _abi.SLOT_NATIVE:
