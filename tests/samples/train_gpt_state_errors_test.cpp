@@ -156,7 +156,7 @@ TEST(StateErrors, a_disk_that_is_full) {
   const std::string before = read_text(step_file("te", "train_gpt.cbor"));
   rlimit old{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
-  const rlimit small_files = {16384, old.rlim_max};
+  const rlimit small_files = {4096, old.rlim_max};  // less than the states of te, which are first
   std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small_files), 0);
   const Finished finished = run(resumed("te", {"--save", saved(), "--stop-after", "5"}));
