@@ -173,7 +173,8 @@ class Products {
         const std::string problem = differing(expected, found, !bits);
         if (!problem.empty()) return problem;
       }
-      return bits ? std::string() : beyond_bound(p, found.front().grid);
+      if (bits || found.empty()) return std::string();  // M = 0: no output
+      return beyond_bound(p, found.front().grid);
     };
     trial_.run(one);
   }

@@ -180,9 +180,10 @@ std::vector<Operands::Result> Operands::results() {
   for (const Buffer &b : buffers_) {
     if (b.use != Use::kOut) continue;
     Result r{b.name, b.grid};
-    const uint8_t *from = arena_ == nullptr ? b.data : found.data() + b.at;
-    if (!r.grid.bytes.empty() && (arena_ == nullptr || !found.empty()))
+    if (!r.grid.bytes.empty() && (arena_ == nullptr || !found.empty())) {
+      const uint8_t *from = arena_ == nullptr ? b.data : found.data() + b.at;
       std::memcpy(r.grid.bytes.data(), from, r.grid.bytes.size());
+    }
     all.push_back(std::move(r));
   }
   return all;
