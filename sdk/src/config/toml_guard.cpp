@@ -164,6 +164,8 @@ class Guard {
       case '\'': {
         const std::string_view three = text_.substr(at_, 3);
         const bool is_long = three == "\"\"\"" || three == "'''";
+        // TOML++ reads two of the three as a key without characters.
+        if (is_long && !at_value_) refuse("expected a key on one line, found a text of several");
         quote_ = is_long ? three : text_.substr(at_, 1);
         at_ += quote_.size() - 1;
         break;
