@@ -186,7 +186,8 @@ def main(arguments):
             folder, home = directory / "kernels", directory / "backend"
             folder.mkdir(), home.mkdir()
             places = [put(pathlib.Path(kernels), folder), put(pathlib.Path(backend), home)]
-            code, out, err = run([program, "plugin", "try", pathlib.Path(backend).stem,
+            # An emulator takes a minute for a hundred steps, the fewest that count.
+            code, out, err = run([program, "plugin", "try", pathlib.Path(backend).stem, "--seconds", "150",
                                   *(word for place in places for word in ("--plugin-dir", place)), *settings(options)], directory)
             print(out, err)
             return code
