@@ -119,6 +119,10 @@ class Elf:
         return {n for n, binding, defined in self.symbols
                 if defined and binding in ("GLOBAL", "WEAK", "UNIQUE")} - LINKER_MARKS
 
+    def foreign(self, allowed):
+        """The libraries that the file needs and `allowed` does not name."""
+        return [name for name in self.needed if name.split(".so")[0] not in allowed]
+
 
 def key(version):
     return [int(part) for part in version.split(".")]
@@ -166,7 +170,7 @@ def stated_libraries(path):
 
 def needed_faults(elf, path, arguments):
     allowed = RUNTIME | SANITIZER.get(arguments.sanitizer, set()) | set(arguments.may_need)
-    foreign = [name for name in elf.needed if name.split(".so")[0] not in allowed]
+    foreign = elf.foreign(allowed)
     remedy, stated = "load it at run time, or not at all", []
     if foreign and not arguments.exports:
         manifest, stated = stated_libraries(path)

@@ -5,10 +5,10 @@
   hardened.py <source folder> --aarch64 <folder> <number>  looks at a folder that a package for linux-aarch64 was unpacked
                                                            to, which holds <number> programs and libraries
 
-Each file must have full RELRO and no path of this machine,
-find libraries relative to itself, load at any address, and have its writable memory apart from its code.
+Each file must have full RELRO and no path of this machine, find libraries relative to itself, load at any address, have
+its writable memory apart from its code, and need no library or symbol that Debian 12 lacks.
 Of all files together, some functions must check their stacks and some copies their sizes. Files for linux-aarch64 are of
-that processor, ask for the loader that its systems have, and need no library or symbol that Debian 12 lacks.
+that processor and ask for the loader that its systems have.
 A build's programs hold no path of this machine before they are installed, either: their build IDs would depend on it.
 Exit code 1 and one line for each fault.
 """
@@ -28,7 +28,7 @@ FEWEST = 7  # octavo, octavo-probe, liboctavo, three plugins, and a link to a li
 
 
 LOADER = "/lib/ld-linux-aarch64.so.1"
-FOREIGN = check_elf.RUNTIME | {"liboctavo", "libsodium", "libtorch_cpu", "libyaml-cpp"}
+KNOWN = check_elf.RUNTIME | {"libc10", "liboctavo", "libmpi", "libsodium", "libtorch_cpu", "libyaml-cpp"}
 
 
 def foreign_faults(path, elf, header):
@@ -39,13 +39,13 @@ def foreign_faults(path, elf, header):
     is_program = ".so" not in path.name
     if is_program and (not loader or loader[1] != LOADER):
         yield f"expected that the program asks for the loader {LOADER}, found {loader[1] if loader else 'none'}"
-    yield from check_elf.system_faults(elf, FOREIGN, check_elf.FLOORS)
 
 
 def faults(path, elf, build):
     yield from check_elf.memory_faults(elf)
     yield from check_elf.advice(elf)
-    yield from check_elf.path_faults(elf)
+    yield from check_elf.system_faults(elf, check_elf.FLOORS)
+    yield from (f"needs {name}, expected only {', '.join(sorted(KNOWN))}" for name in elf.foreign(KNOWN))
     header = subprocess.run(["readelf", "-W", "-h", "-l", path], check=True, capture_output=True, text=True).stdout
     if not re.search(r"Type:\s+DYN", header):
         yield "has a fixed address; link it with -pie"
