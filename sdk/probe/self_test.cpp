@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu/table.h"
+#include "kernels/format/float16.h"
 #include "sdk/src/base/dtype.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/handles.h"
@@ -104,6 +105,38 @@ struct Pattern {
   }
 };
 
+// x and y in a dtype that the plan takes; the pattern is exact in each.
+class Operands {
+ public:
+  Operands(const octavo_linear_plan &plan, const std::vector<float> &x) {
+    if ((plan.flags & OCTAVO_LINEAR_DECLINES_F32) != 0)
+      dtype_ = (plan.flags & OCTAVO_LINEAR_DECLINES_BF16) != 0 ? OCTAVO_F16 : OCTAVO_BF16;
+    x_.resize(x.size() * width());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const uint16_t half = dtype_ == OCTAVO_F16 ? encode_f16(x[i]) : encode_bf16(x[i]);
+      std::memcpy(&x_[i * width()], width() == 4 ? static_cast<const void *>(&x[i]) : &half,
+                  width());
+    }
+  }
+  size_t width() const { return element_bytes(dtype_); }
+  octavo_tensor x() { return of(x_.data()); }
+  octavo_tensor of(void *memory) const { return {memory, kSize, kSize, kSize, dtype_, 0}; }
+  std::vector<float> values(const void *y) const {
+    std::vector<float> all(kSize * kSize);
+    for (size_t i = 0; i < all.size(); ++i) {
+      uint16_t half = 0;
+      const auto *from = static_cast<const unsigned char *>(y) + i * width();
+      std::memcpy(width() == 4 ? static_cast<void *>(&all[i]) : &half, from, width());
+      if (width() == 2) all[i] = dtype_ == OCTAVO_F16 ? decode_f16(half) : decode_bf16(half);
+    }
+    return all;
+  }
+
+ private:
+  uint32_t dtype_ = OCTAVO_F32;
+  std::vector<unsigned char> x_;
+};
+
 struct Layer {
   octavo_run *run;
   octavo_store *store = nullptr;
@@ -188,7 +221,8 @@ std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Voice 
   const uint64_t forward_bytes = octavo_extent_bytes(&plan->forward_workspace, kSize);
   Fenced cast(plan->weight_workspace);
   Fenced work(forward_bytes);
-  constexpr uint64_t kOutput = kSize * kSize * sizeof(float);
+  Operands operands(*plan, pattern.x);
+  const uint64_t output = kSize * kSize * operands.width();
   std::vector<std::unique_ptr<Fenced>> outputs;
   for (int pass = 0; pass < 2; ++pass) {
     auto q = make<octavo_weight_call>(OCTAVO_KIND_WEIGHT_CALL);
@@ -203,9 +237,9 @@ std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Voice 
     pass_resource(status, plugin.id + ": quantize_weight", Stage::kProbe);
     if (status != OCTAVO_OK && status != OCTAVO_UNSUPPORTED)
       return concat("ended early: quantize_weight gave status ", status);
-    outputs.push_back(std::make_unique<Fenced>(kOutput));
-    const octavo_tensor x{pattern.x.data(), kSize, kSize, kSize, OCTAVO_F32, 0};
-    octavo_tensor y{outputs.back()->data(), kSize, kSize, kSize, OCTAVO_F32, 0};
+    outputs.push_back(std::make_unique<Fenced>(output));
+    const octavo_tensor x = operands.x();
+    octavo_tensor y = operands.of(outputs.back()->data());
     auto f = make<octavo_forward_call>(OCTAVO_KIND_FORWARD_CALL);
     f.linear = layer.linear;
     f.x = &x;
@@ -220,10 +254,10 @@ std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Voice 
     pass_resource(status, plugin.id + ": linear_forward", Stage::kProbe);
     if (status != OCTAVO_OK) return concat("ended early: linear_forward gave status ", status);
   }
-  const auto *first = static_cast<const float *>(outputs[0]->data());
-  for (int64_t i = 0; i < kSize * kSize; ++i)
-    if (!std::isfinite(first[i])) return "gave an output that is not finite for finite inputs";
-  if (std::memcmp(first, outputs[1]->data(), kOutput) != 0)
+  const std::vector<float> first = operands.values(outputs[0]->data());
+  for (const float y : first)
+    if (!std::isfinite(y)) return "gave an output that is not finite for finite inputs";
+  if (std::memcmp(outputs[0]->data(), outputs[1]->data(), output) != 0)
     return "gave two outputs for the same inputs";
   if (!known) {
     voice.warn(
@@ -231,7 +265,7 @@ std::string forward_twice(const LoadedPlugin &plugin, Layer &layer, const Voice 
         "no " OCTAVO_OPTIMIZER_ID " that could write one");
     return {};
   }
-  const double error = pattern.error(first);
+  const double error = pattern.error(first.data());
   char text[96];
   std::snprintf(text, sizeof(text), "%.2f %% of the product's norm away from it", 100 * error);
   if (error > kMostError)

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "all_checks.h"
 #include "host.h"
@@ -57,6 +58,38 @@ void check_end_steps(const Context &context) {
              " after end_step three times in a row");
 }
 
+// A dtype that the plan declines is answered, and nothing is written.
+void check_declined(const Context &context) {
+  Standard standard(context);
+  Host &host = standard.host;
+  host.train_step();
+  host.quantize_weights();
+  Call refused;
+  refused.expected = OCTAVO_UNSUPPORTED;
+  for (Batch &batch : host.batches()) {
+    host.forward(batch);
+    const Snapshot before = host.arena().snapshot();
+    const std::string name = batch.name;
+    const auto refuses = [&](Matrix &operand, const char *what, uint32_t dtype, auto verb) {
+      const uint32_t own = std::exchange(operand.tensor.dtype, dtype);
+      batch.name =
+          text(name, " with ", what, " in ", dtype_name(dtype), ", which the plan declines,");
+      (host.*verb)(batch, refused);
+      operand.tensor.dtype = own;
+      expect_equal(host.arena(), before, host.arena().snapshot(), text("a call of ", batch.name));
+      batch.name = name;
+    };
+    const uint32_t flags = standard.session.linears()[batch.spec.linear].plan.flags;
+    for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16}) {
+      if ((flags & declined_flag(dtype)) == 0) continue;
+      refuses(batch.x, "x", dtype, &Host::forward);
+      refuses(batch.y, "y", dtype, &Host::forward);
+      refuses(batch.dy, "dy", dtype, &Host::backward);
+      refuses(batch.dx, "dx", dtype, &Host::backward);
+    }
+  }
+}
+
 }  // namespace
 
 void check_arguments(const Context &context) {
@@ -65,6 +98,7 @@ void check_arguments(const Context &context) {
   Host &host = standard.host;
   host.train_step();
   check_end_steps(context);
+  check_declined(context);
   for (Batch &batch : host.batches()) {
     const uint32_t weight = s.linears()[batch.spec.linear].weight;
     const octavo_linear_plan &plan = s.linears()[batch.spec.linear].plan;
@@ -121,9 +155,9 @@ void check_arguments(const Context &context) {
     same("linear_backward twice on one saved", backward({overwrite}),
          backward({overwrite, overwrite}));
     // dgrad first, then wgrad alone; dx of the first call must survive the second.
-    Call dgrad, without_db, nothing;
-    dgrad.want_db = without_db.want_db = nothing.want_db = nothing.want_dx = false;
-    dgrad.flags = nothing.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
+    Call dgrad, without_db, only_db;
+    dgrad.want_db = without_db.want_db = only_db.want_dx = false;
+    dgrad.flags = only_db.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
     Call wgrad = overwrite;
     wgrad.want_dx = false;
     same("dgrad and wgrad in two calls", backward({overwrite}), backward({dgrad, wgrad}));
@@ -136,8 +170,8 @@ void check_arguments(const Context &context) {
     same("SKIP_WEIGHT, which must leave dw alone,", backward({dgrad}), backward({without_db}),
          is_gradient);
     // What is recorded about dy depends on dy, not on the outputs that a call asks for.
-    same("no output at all, which must record what dgrad does,", backward({dgrad}),
-         backward({nothing}), is_no_slot);
+    same("db alone, which must record what dgrad does,", backward({dgrad}), backward({only_db}),
+         is_no_slot);
     // `saved` may be moved, and what was there may go.
     uint8_t *const old = batch.saved;
     same(

@@ -20,12 +20,8 @@ constexpr uint32_t kNoOps[] = {0, OCTAVO_PROLOGUE_SWIGLU + 1, 0x80000001};
 constexpr int64_t kManyRows = 900;
 constexpr uint32_t kLinearOfManyRows = 1;
 
-uint32_t supported(const Session &s, uint32_t dtype) {
-  return s.kernels().reads(dtype) ? dtype : uint32_t{OCTAVO_F32};
-}
-
 std::vector<FusedSpec> specs_of(const Session &s, uint32_t linear) {
-  const uint32_t narrow = supported(s, linear % 2 == 0 ? OCTAVO_BF16 : OCTAVO_F16);
+  const uint32_t narrow = s.taken(linear, linear % 2 == 0 ? OCTAVO_BF16 : OCTAVO_F16);
   std::vector<FusedSpec> specs;
   for (const uint32_t op : kOps) {
     specs.push_back({.op = op, .rows = 7 + linear, .gap = 3});

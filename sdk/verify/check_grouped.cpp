@@ -26,7 +26,7 @@ Model experts() {
 }
 
 std::vector<GroupSpec> specs_of(const Session &s, const std::vector<uint32_t> &all) {
-  const uint32_t narrow = s.kernels().reads(OCTAVO_BF16) ? OCTAVO_BF16 : OCTAVO_F32;
+  const uint32_t narrow = s.taken(all[0], OCTAVO_BF16);
   std::vector<uint32_t> reversed(all.rbegin(), all.rend());
   const auto rows = [&](std::vector<int64_t> r) {
     r.resize(all.size(), 3);

@@ -28,17 +28,18 @@ octavo_tensor slice(const Matrix &all, int64_t first, int64_t rows) {
 
 Group::Group(Host &host, const GroupSpec &spec, uint64_t seed)
     : host_(host), s_(host.session()), table_(*s_.context().target.grouped), spec_(spec) {
+  spec_.dtype = s_.taken(spec.linears[0], spec_.dtype);
   offsets_.push_back(0);
   for (const int64_t rows : spec.rows) offsets_.push_back(offsets_.back() + rows);
   const auto count = static_cast<int64_t>(spec.linears.size());
   const Matrix &w = host.weight(s_.linears()[spec.linears[0]].weight);
-  name_ = name_of(spec);
+  name_ = name_of(spec_);
   const auto matrix = [&](const char *what, int64_t rows, int64_t cols, uint32_t dtype) {
     return make_matrix(host.arena(), text(what, " of ", name_), rows, cols, dtype, spec.gap);
   };
-  x_ = matrix("x", m(), w.cols(), spec.dtype), y_ = matrix("y", m(), w.rows(), spec.dtype);
-  dy_ = matrix("dy", m(), w.rows(), spec.dtype), dx_ = matrix("dx", m(), w.cols(), spec.dtype);
-  bias_ = matrix("bias", count, w.rows(), spec.dtype);
+  x_ = matrix("x", m(), w.cols(), spec_.dtype), y_ = matrix("y", m(), w.rows(), spec_.dtype);
+  dy_ = matrix("dy", m(), w.rows(), spec_.dtype), dx_ = matrix("dx", m(), w.cols(), spec_.dtype);
+  bias_ = matrix("bias", count, w.rows(), spec_.dtype);
   db_ = matrix("db", count, w.rows(), OCTAVO_F32);
   fill(x_, mix(seed, 1), 2), fill(dy_, mix(seed, 2), 0.25), fill(bias_, mix(seed, 3), 1);
   plan_ = plan();

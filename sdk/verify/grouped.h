@@ -61,7 +61,7 @@ class Group {
   Host &host_;
   const Session &s_;
   const octavo_grouped &table_;
-  const GroupSpec spec_;
+  GroupSpec spec_;
   std::vector<int64_t> offsets_;
   Matrix x_, y_, dy_, dx_, bias_, db_;
   octavo_grouped_plan plan_{};

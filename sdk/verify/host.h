@@ -57,6 +57,7 @@ struct Call {
   bool evaluates = false;               // forward: with OCTAVO_FORWARD_EVALUATION
   bool want_dx = true, want_db = true;  // backward
   uint32_t flags = 0;                   // backward
+  octavo_status expected = OCTAVO_OK;
 };
 
 class Host {
@@ -119,7 +120,7 @@ class Host {
   void set_observer(Observer *observer) { observer_ = observer; }
   // Calls a verb that must succeed. `verb` is the index under which formats are recorded.
   void run(uint32_t verb, const std::string &what, const std::function<octavo_status()> &call,
-           const Batch *batch = nullptr);
+           const Batch *batch = nullptr, octavo_status expected = OCTAVO_OK);
 
   // The addresses to pass in a call.
   std::vector<void *> list(uint32_t verb, uint32_t owner_kind, uint32_t owner,

@@ -134,9 +134,16 @@ void Host::reset_slot(uint32_t id) {
   }
 }
 
-Batch &Host::add_batch(const BatchSpec &spec) {
-  const Linear &linear = session_.linears()[spec.linear];
+Batch &Host::add_batch(const BatchSpec &given) {
+  const Linear &linear = session_.linears()[given.linear];
   const Matrix &w = weights_[linear.weight];
+  BatchSpec spec = given;
+  const auto or_else = [](uint32_t dtype, uint32_t usual) { return dtype != 0 ? dtype : usual; };
+  const auto taken = [&](uint32_t dtype) { return session_.taken(spec.linear, dtype); };
+  spec.x_dtype = taken(spec.x_dtype);
+  spec.y_dtype = taken(spec.y_dtype);
+  spec.dy_dtype = taken(or_else(spec.dy_dtype, spec.y_dtype));
+  spec.dx_dtype = taken(or_else(spec.dx_dtype, spec.x_dtype));
   Batch b{};
   b.spec = spec;
   b.name = text("'", linear.name, "' M=", spec.rows, " ", dtype_name(spec.x_dtype));
@@ -146,9 +153,8 @@ Batch &Host::add_batch(const BatchSpec &spec) {
   };
   b.x = matrix("x", spec.rows, w.cols(), spec.x_dtype, spec.gap);
   b.y = matrix("y", spec.rows, w.rows(), spec.y_dtype, spec.gap);
-  const auto or_else = [](uint32_t dtype, uint32_t usual) { return dtype != 0 ? dtype : usual; };
-  b.dy = matrix("dy", spec.rows, w.rows(), or_else(spec.dy_dtype, spec.y_dtype), spec.gap);
-  b.dx = matrix("dx", spec.rows, w.cols(), or_else(spec.dx_dtype, spec.x_dtype), spec.gap);
+  b.dy = matrix("dy", spec.rows, w.rows(), spec.dy_dtype, spec.gap);
+  b.dx = matrix("dx", spec.rows, w.cols(), spec.dx_dtype, spec.gap);
   b.bias = matrix("bias", 1, w.rows(), or_else(spec.bias_dtype, spec.y_dtype), 0);
   b.db = matrix("db", 1, w.rows(), or_else(spec.db_dtype, OCTAVO_F32), 0);
   fill(b.x, mix(spec.seed, 1), kXBound);
@@ -169,11 +175,8 @@ Batch &Host::add_batch(const BatchSpec &spec) {
 }
 
 void Host::add_standard_batches() {
-  const auto supported = [&](uint32_t dtype) {
-    return session_.kernels().reads(dtype) ? dtype : uint32_t{OCTAVO_F32};
-  };
   for (uint32_t id = 0; id < session_.linears().size(); ++id) {
-    const uint32_t narrow = supported(id % 2 == 0 ? OCTAVO_BF16 : OCTAVO_F16);
+    const uint32_t narrow = id % 2 == 0 ? OCTAVO_BF16 : OCTAVO_F16;
     add_batch({id, 7 + id, mix(seed_, 100 + id), OCTAVO_F32, OCTAVO_F32, 3, 0});
     add_batch({id, 16, mix(seed_, 200 + id), narrow, narrow, 0, 0});
   }

@@ -20,7 +20,7 @@ bool accesses_anything(const std::vector<Entry> &entries) {
 }  // namespace
 
 void Host::run(uint32_t verb, const std::string &what, const std::function<octavo_status()> &call,
-               const Batch *batch) {
+               const Batch *batch, octavo_status expected) {
   const std::string name = what.substr(0, what.find(" of "));
   if (batch == nullptr) {
     step(name);
@@ -38,7 +38,8 @@ void Host::run(uint32_t verb, const std::string &what, const std::function<octav
   if (observer_ != nullptr) observer_->after(what);
   const std::string violation = session_.kernels().take_violation();
   expect(violation.empty(), what, ": ", violation);
-  expect(status == OCTAVO_OK, what, " answered ", status_name(status), "; expected OCTAVO_OK");
+  expect(status == expected, what, " answered ", status_name(status), "; expected ",
+         status_name(expected));
   if (!concurrent_) arena_.check_red_zones(what);
 }
 
@@ -77,7 +78,8 @@ void Host::forward(Batch &batch, const Call &call) {
   c.workspace = batch.forward_workspace;
   run(
       OCTAVO_VERB_FORWARD, text("linear_forward of ", batch.name),
-      [&] { return session_.backend().linear_forward(session_.handle(), &c); }, &batch);
+      [&] { return session_.backend().linear_forward(session_.handle(), &c); }, &batch,
+      call.expected);
 }
 
 void Host::backward(Batch &batch, const Call &call) {
@@ -98,7 +100,8 @@ void Host::backward(Batch &batch, const Call &call) {
   c.workspace = batch.backward_workspace;
   run(
       OCTAVO_VERB_BACKWARD, text("linear_backward of ", batch.name),
-      [&] { return session_.backend().linear_backward(session_.handle(), &c); }, &batch);
+      [&] { return session_.backend().linear_backward(session_.handle(), &c); }, &batch,
+      call.expected);
 }
 
 void Host::end_step() {

@@ -212,6 +212,18 @@ octavo_linear_plan Session::plan(uint32_t linear) const {
   return plan;
 }
 
+uint32_t declined_flag(uint32_t dtype) {
+  if (dtype == OCTAVO_F32) return OCTAVO_LINEAR_DECLINES_F32;
+  return dtype == OCTAVO_BF16 ? OCTAVO_LINEAR_DECLINES_BF16 : OCTAVO_LINEAR_DECLINES_F16;
+}
+
+uint32_t Session::taken(uint32_t linear, uint32_t dtype) const {
+  const uint32_t declined = linears_[linear].plan.flags;
+  for (const uint32_t d : {dtype, uint32_t{OCTAVO_F32}, uint32_t{OCTAVO_BF16}})
+    if ((declined_flag(d) & declined) == 0 && (d == OCTAVO_F32 || kernels_.reads(d))) return d;
+  return OCTAVO_F16;
+}
+
 std::optional<uint32_t> Session::find_slot(uint32_t role) const {
   for (const octavo_slot_use &use : uses(OCTAVO_OWNER_SESSION, 0)) {
     if (slots_[use.slot].desc.role == role) return use.slot;

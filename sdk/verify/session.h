@@ -83,6 +83,9 @@ class Session {
   std::optional<uint32_t> find_linear(const std::string &name) const;
   std::optional<uint32_t> find_parameter(const std::string &name) const;
   octavo_linear_plan plan(uint32_t linear) const;
+  // The dtype if the kernels read it and the linear's plan does not decline it, or another one that
+  // is so.
+  uint32_t taken(uint32_t linear, uint32_t dtype) const;
   // The session slot of this role, or nothing.
   std::optional<uint32_t> find_slot(uint32_t role) const;
   // Whether the parameter's slot of this role is the host's own tensor; false: it has none.
@@ -107,6 +110,8 @@ class Session {
   size_t planned_ = 0;
 };
 
+// The flag of a plan that declines this dtype.
+uint32_t declined_flag(uint32_t dtype);
 // Fails when a host could not compute with the extent, or not allocate a single block of rows.
 void expect_extent(const std::string &what, const octavo_extent &extent);
 

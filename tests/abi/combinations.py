@@ -34,7 +34,7 @@ STRICTER = {"contract.refusals"}
 # What a later minor may add and a host that does not know it refuses at seal -> a part of its words.
 UNKNOWN = {"flag": "flag 16 is not known", "combine": "combine 3 is not known",
            "shard": "shard 2 is not known", "owner": "found 0 of kind 4", "dtype": "unknown dtype 1056",
-           "plan flag": "flag 4 is not known"}
+           "plan flag": "flag 32 is not known"}
 EMULATOR = []
 MANIFEST = """manifest_version = 1
 [plugin]

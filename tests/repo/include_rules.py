@@ -72,7 +72,7 @@ RULES = {
     **{f"sdk/src/{room}": Rule(SDK | {f"sdk/src/{r}" for r in ROOMS[:place]},
                                **ROOM_EXTRAS.get(room, {}))
        for place, room in enumerate(ROOMS)},
-    "sdk/probe": Rule(SDK | {"sdk/src"}, headers={"kernels/cpu/table.h"}, links={"kernels/cpu"}),
+    "sdk/probe": Rule(SDK | {"sdk/src"}, headers={"kernels/cpu/table.h", "kernels/format/float16.h"}, links={"kernels/cpu"}),
     # What a backend must pass: it sees a plugin through the contract alone.
     "sdk/verify": Rule(LANGUAGE | {"system", "sdk/include"}, links={"sdk/src", "kernels/cpu"},
                        only={"nlohmann": r"(record|results)\..*"},

@@ -241,6 +241,7 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
   out->gradient = IS(PLAN_GRADIENT) ? 10 : IS(PLAN_GRADIENT_SLOT) ? OCTAVO_GRADIENT_SLOT : trained;
   out->saved = out->forward_workspace = out->backward_workspace = none;
   if (IS(PLAN_FLAG)) out->flags = 64;
+  if (IS(PLAN_DECLINES)) out->flags = 28;
   if (IS(FUSED_KEEPS_X)) out->flags = OCTAVO_LINEAR_NEEDS_X;
   if (IS(PLAN_HUGE)) out->forward_workspace.fixed_bytes = ((uint64_t)1 << 47) + 1;
   if (IS(PLAN_NEGATIVE)) out->saved.bytes_per_row = (uint64_t)-16;

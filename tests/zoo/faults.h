@@ -77,6 +77,7 @@
 #define FAULT_SLOT_OWNER_KIND 114
 #define FAULT_SLOT_OWNER 115
 #define FAULT_PLAN_FLAG 116
+#define FAULT_PLAN_DECLINES 125 /* x of every dtype */
 #define FAULT_PLAN_GRADIENT 117
 #define FAULT_SLOT_ROLE_GRANULARITY 118 /* which a reader of today may keep as they are */
 #define FAULT_SLOT_UNCOMBINED 119       /* REDUCE, without a way to combine */

@@ -127,6 +127,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadSeal{"plan_flag", OCTAVO_INTERNAL,
                 "linear_plan of linear 0: flag 64 is not known to this host, which could not call "
                 "correctly"},
+        BadSeal{"plan_declines", OCTAVO_INTERNAL,
+                "linear_plan of linear 0: expected x of f32, bf16 or f16 to be taken, found all "
+                "three declined"},
         BadSeal{"plan_gradient", OCTAVO_INTERNAL,
                 "linear_plan of linear 0: gradient 10 is not known to this host, which could not "
                 "call correctly"},

@@ -96,6 +96,7 @@ FAKE += [("fake " + fault, "contract.slots", "liboctavo refuses what seal emits:
     "slot_initial_nan": "an initial value that its dtype can hold",
     "slot_scale": "scale_slot",
     "plan_flag": "flag",
+    "plan_declines": "all three declined",
 }.items()]
 # Faults that no check finds, with the reason.
 NOT_FOUND = {

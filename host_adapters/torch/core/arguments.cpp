@@ -172,6 +172,28 @@ void check_operand(const Entry &e, View t, int64_t cols, const char *name, int64
             (is_float ? "" : "; convert it, or leave this layer out with layers.skip"));
 }
 
+void check_taken(const Entry &e, View t, int64_t cols, const char *name, int64_t linear) {
+  check_operand(e, t, cols, name, linear);
+  const uint32_t flags = e.plans[static_cast<size_t>(linear)].flags;
+  if ((flags & (OCTAVO_LINEAR_DECLINES_F32 | OCTAVO_LINEAR_DECLINES_BF16 |
+                OCTAVO_LINEAR_DECLINES_F16)) == 0)
+    return;
+  std::string taken;
+  bool is_taken = false;
+  for (const auto &[dtype, declined] : {std::pair{OCTAVO_F32, OCTAVO_LINEAR_DECLINES_F32},
+                                        std::pair{OCTAVO_BF16, OCTAVO_LINEAR_DECLINES_BF16},
+                                        std::pair{OCTAVO_F16, OCTAVO_LINEAR_DECLINES_F16}}) {
+    if ((flags & declined) != 0) continue;
+    if (dtype == t.dtype()) is_taken = true;
+    taken += std::string(taken.empty() ? "" : " or ") + dtype_name(dtype);
+  }
+  if (is_taken) return;
+  raise(OCTAVO_UNSUPPORTED, e.name(OCTAVO_OWNER_LINEAR, linear) + ": " + name + ": expected " +
+                                taken + ", which the backend takes, found " + dtype_name(t) +
+                                "; run the model in that dtype or under torch.autocast, or leave "
+                                "this layer out with layers.skip");
+}
+
 void check_dense(const Entry &e, View t, const char *name) {
   if (is_here(e, t) && t.is_contiguous()) {
     if (t.has(t.numel() * t.element_size())) return;

@@ -54,6 +54,8 @@ octavo_tensor row(View t);
 // Throws unless t is float32, bfloat16 or float16, on the run's device, with a last dimension of
 // `cols`.
 void check_operand(const Entry &e, View t, int64_t cols, const char *name, int64_t linear);
+// Likewise of x or dy, and unless the linear's plan takes the dtype.
+void check_taken(const Entry &e, View t, int64_t cols, const char *name, int64_t linear);
 // Throws unless t is contiguous on the run's device.
 void check_dense(const Entry &e, View t, const char *name);
 // Throws unless t is dense float32 with at least this many elements.

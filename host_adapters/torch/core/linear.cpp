@@ -120,7 +120,7 @@ Owned make_db(const Entry &e, const LinearShape &shape, const BackwardInput &in)
 
 Forwarded linear_forward(const Entry &e, const ForwardInput &in, View x) {
   ForwardCall f(e, in);
-  check_operand(e, x, f.shape.k, "x", in.linear);
+  check_taken(e, x, f.shape.k, "x", in.linear);
   const Dense x_dense(x);
   const octavo_tensor xm = matrix(x_dense.view(), f.shape.k);
   const Bias bias(e, in.bias, f.shape.n, x.dtype(), in.linear);
@@ -146,7 +146,7 @@ Fused fused_forward(const Entry &e, const ForwardInput &in, const PrologueInput 
     raise(OCTAVO_UNSUPPORTED,
           e.name(OCTAVO_OWNER_LINEAR, in.linear) + ": the backend does not fuse this layer");
   const int64_t in_cols = prologue.op == OCTAVO_PROLOGUE_SWIGLU ? 2 * f.shape.k : f.shape.k;
-  check_operand(e, x, in_cols, "x", in.linear);
+  check_taken(e, x, in_cols, "x", in.linear);
   const Dense x_dense(x);
   const octavo_tensor xm = matrix(x_dense.view(), in_cols);
   const octavo_tensor gm = optional_row(e, prologue.gamma, f.shape.k, "gamma", in.linear);
@@ -188,7 +188,7 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
   std::optional<WeightMatrix> weight_matrix;
   if (!is_packed)
     weight_matrix.emplace(e, shape.parameter, list, in.weight, is_gathered, &pointers);
-  check_operand(e, dy, shape.n, "dy", in.linear);
+  check_taken(e, dy, shape.n, "dy", in.linear);
   const Dense dy_dense(dy);
   const octavo_tensor dym = matrix(dy_dense.view(), shape.n);
   const auto rows = static_cast<uint64_t>(dym.rows);

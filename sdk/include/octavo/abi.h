@@ -67,7 +67,7 @@
 
 /* Identifies these headers until ABI 1.0 is released, for display: the candidate, whose number is
  * also in OCTAVO_PLUGIN_SYMBOL, and a hash of all declarations. */
-#define OCTAVO_ABI_HEADERS "rc4-76a6447d"
+#define OCTAVO_ABI_HEADERS "rc4-9f2240da"
 
 #define OCTAVO_ABI_MAJOR 1
 #define OCTAVO_ABI_MINOR 0 /* the newest minor version described by this header */
@@ -143,7 +143,7 @@ OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only")
  * it, or by octavo_memory.synchronize: all outputs since the last synchronize are undefined
  * then, and a host continues from a checkpoint. `stream` is what the device's own interface has
  * (cudaStream_t, hipStream_t, sycl::queue *); null is the default stream of that interface, of CUDA
- * the legacy one, and the only value that kernels of a CPU accept. A backend passes any value on to
+ * the legacy one. Kernels of a CPU do not read it; pass null. A backend passes any value on to
  * the kernels and reads none, on every device: a table that a host puts in front of the kernels may
  * give it another meaning. The thread's current device need not be the session's, and is the same
  * afterwards. */

@@ -28,9 +28,10 @@
  * else is unchanged and the session remains usable. A host that goes on drops these gradients and
  * sets the accumulators, of pools the columns in the call's list, to their initial value.
  *
- * Need not be called: a verb without an access to any slot of its list, quantize_weight of a
- * parameter without linears (perhaps all were declined), and a verb with M = 0 that is not to
- * overwrite. Verbs of sealed objects are also legal in OPEN. An id that no seal covers is unknown:
+ * Need not be called: a verb without an access to any slot of its list, and a verb with M = 0 that
+ * is not to overwrite; a forward with M = 0 is left out only together with its backward. Must not
+ * be called: quantize_weight of a parameter without sealed linears (perhaps all were declined).
+ * Verbs of sealed objects are also legal in OPEN. An id that no seal covers is unknown:
  * OCTAVO_INVALID.
  *
  * What a host may do, and a backend must bear:
@@ -161,7 +162,14 @@ enum {
   /* Outside of training the layer is to run in the host's precision: a host with a linear of its
    * own calls that, with its gradients. One without calls linear_forward with
    * OCTAVO_FORWARD_EVALUATION, and the backend computes the same product. */
-  OCTAVO_LINEAR_EVALUATES_IN_HOST = 2
+  OCTAVO_LINEAR_EVALUATES_IN_HOST = 2,
+  /* x, y, dy and dx of this dtype are declined: linear_forward and linear_backward answer
+   * OCTAVO_UNSUPPORTED and write nothing. A host converts before the call, or tells its user which
+   * dtypes are taken; it never computes something else in silence. At most two of the three; bias,
+   * dw and db are not concerned. */
+  OCTAVO_LINEAR_DECLINES_F32 = 4,
+  OCTAVO_LINEAR_DECLINES_BF16 = 8,
+  OCTAVO_LINEAR_DECLINES_F16 = 16
 };
 
 /* Memory and inputs that the host must provide for the calls of a linear. Constant after the seal
@@ -197,8 +205,8 @@ enum {
 };
 
 /* Arguments of linear_forward: y = x w^T + bias. x, y and bias are f32, bf16 or f16, each on its
- * own; they may differ from call to call. Sizes of the plan hold for all of them, and for M up to
- * 2^40. */
+ * own, as far as plan.flags takes them; they may differ from call to call. Sizes of the plan hold
+ * for all of them, and for M up to 2^40. */
 typedef struct octavo_forward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_FORWARD_CALL */

@@ -22,7 +22,9 @@ bool has_initial(const octavo_slot &s) {
 // minor this host would compute something else than the backend means.
 constexpr uint32_t kSlotFlags =
     OCTAVO_SLOT_CHECKPOINT | OCTAVO_SLOT_NATIVE | OCTAVO_SLOT_REDUCE | OCTAVO_SLOT_PACKED;
-constexpr uint32_t kPlanFlags = OCTAVO_LINEAR_NEEDS_X | OCTAVO_LINEAR_EVALUATES_IN_HOST;
+constexpr uint32_t kDeclined =
+    OCTAVO_LINEAR_DECLINES_F32 | OCTAVO_LINEAR_DECLINES_BF16 | OCTAVO_LINEAR_DECLINES_F16;
+constexpr uint32_t kPlanFlags = OCTAVO_LINEAR_NEEDS_X | OCTAVO_LINEAR_EVALUATES_IN_HOST | kDeclined;
 
 std::string not_known(const char *field, uint32_t value) {
   return octavo::concat(field, " ", value,
@@ -54,6 +56,8 @@ std::string fault_of(const octavo_linear_plan &plan) {
     return octavo::concat("expected at most ", kMostBytes, " bytes of weight_workspace, found ",
                           plan.weight_workspace);
   if (const uint32_t flags = plan.flags & ~kPlanFlags; flags != 0) return not_known("flag", flags);
+  if ((plan.flags & kDeclined) == kDeclined)
+    return "expected x of f32, bf16 or f16 to be taken, found all three declined";
   if (plan.gradient > OCTAVO_GRADIENT_SLOT) return not_known("gradient", plan.gradient);
   return {};
 }

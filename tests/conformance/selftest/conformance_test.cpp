@@ -136,7 +136,7 @@ constexpr Case kCases[] = {
     {"purity.arguments", kOverwriteIgnored, "linear_backward twice on one saved"},
     {"purity.arguments", kSkipWeightIgnored, "SKIP_WEIGHT changed the weight gradient"},
     {"purity.arguments", kSkipWeightLosesDb, "SKIP_WEIGHT with db, and wgrad without,"},
-    {"purity.arguments", kRecordsByOutputs, "no output at all"},
+    {"purity.arguments", kRecordsByOutputs, "db alone"},
     {"purity.order", kBackwardNeedsOrder, "in random order"},
     {"purity.sessions", kSharedAcrossSessions, "interleaved"},
     {"purity.optimizer", kSkipIgnored, "optimizer_step with skip = 1"},

@@ -133,7 +133,7 @@ enum Fault : int64_t {
   kNonfiniteBySum,        // nonfinite flags are added
   kScaleUnread,           // casts read no scale, which end_step derives all the same
   kEvaluationNoBias,      // an evaluation lacks the bias
-  kRecordsByOutputs,      // a backward without outputs records nothing of dy
+  kRecordsByOutputs,      // a backward without dx and dw records nothing of dy
   kGroupedTooLittle,      // the saved of a group has room for the rest of one linear only
   kGroupedOneSaved,       // all linears of a group use the same saved
   kGroupedOneBias,        // all linears of a group have the first bias

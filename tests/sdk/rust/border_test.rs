@@ -65,6 +65,18 @@ fn a_verb_that_takes_more_than_its_plan_states_fails_before_a_kernel_runs() {
 }
 
 #[test]
+fn a_declined_dtype_is_answered_before_the_verb() {
+    let f = Fixture::ready("linear_forward", "declines");
+    assert_eq!(f.forward(4), OCTAVO_UNSUPPORTED);
+    expect_said(
+        OCTAVO_UNSUPPORTED,
+        "linear_forward: l: expected a dtype that the plan does not decline",
+    );
+    let f = Fixture::ready("nowhere", "panics");
+    assert_eq!(f.forward(4), OCTAVO_OK);
+}
+
+#[test]
 fn a_session_goes_on_after_a_failure() {
     let mut f = Fixture::ready("nowhere", "panics");
     assert_eq!(f.forward(-1), OCTAVO_INVALID);

@@ -7,7 +7,7 @@ octavo_sys::options! {
         /// the verb that goes wrong
         at: String = "nowhere",
         /// what it does
-        how: String = "panics" => &["panics", "fails", "grows", "shrinks", "succeeds_with_an_error"],
+        how: String = "panics" => &["panics", "fails", "grows", "shrinks", "declines", "succeeds_with_an_error"],
         /// a number
         margin: i64 = 3 => 0..=8,
         /// a number with a fraction
@@ -50,6 +50,13 @@ impl Backend for Wrong {
     fn add_parameter(&self, _: &Parameter) -> Verdict {
         go_wrong(&self.options, "add_parameter").unwrap();
         Verdict::accept()
+    }
+    fn declines(&self) -> u32 {
+        if self.options.how == "declines" {
+            OCTAVO_LINEAR_DECLINES_F32
+        } else {
+            0
+        }
     }
     fn linear_forward<'c>(&self, p: &mut Pass<'c>, c: &ForwardCall<'c>) -> Done {
         if p.is_measuring() {

@@ -50,6 +50,7 @@ def linear(site, x, weight, bias=None):
     spec = site.spec
     x, weight = jnp.asarray(x), None if weight is None else jnp.asarray(weight)
     _check_operand(spec, "x", x, spec.k)
+    _check_taken(spec, x)
     if spec.count > 1 and (site.index is None or jnp.ndim(site.index)):
         raise InvalidError(f"linear {spec.name}: expected one of {spec.count} stacked linears, found the site of all; give "
                            "the site to lax.scan or jax.vmap with the weights")
@@ -79,6 +80,14 @@ def _check_operand(spec, what, value, cols):
     if value.ndim == 0 or value.shape[-1] != cols:
         raise InvalidError(f"{where}: expected a last dimension of {cols}, found shape "
                            f"{list(value.shape)}; is this the state of another model?")
+
+
+def _check_taken(spec, x):
+    declined = [_abi.LINEAR_DECLINES[code] & spec.plan.flags for code in OCTAVO_DTYPES.values()]
+    taken = [dtype.name for dtype, flag in zip(OCTAVO_DTYPES, declined) if not flag]
+    if x.dtype.name not in taken:
+        raise UnsupportedError(f"linear {spec.name}: x: expected {' or '.join(taken)}, which the backend takes, found "
+                               f"{x.dtype.name}; cast it: x.astype(jnp.{taken[0]})")
 
 
 # linear: x, weight, bias -> y. Differentiated: forward: -> y, saved, ...; tangent: the tangents of x, weight and bias ->

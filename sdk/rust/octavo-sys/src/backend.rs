@@ -26,6 +26,11 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn add_linear(&self, _linear: &Linear, _weight: &Parameter) -> Verdict {
         Verdict::accept()
     }
+    /// OCTAVO_LINEAR_DECLINES_...: x, y, dy and dx of these dtypes are not taken. Calls with them
+    /// are refused before a verb runs.
+    fn declines(&self) -> u32 {
+        0
+    }
     /// Refreshes the weight cache, of which it is the only writer.
     fn quantize_weight<'c>(&self, _p: &mut Pass<'c>, _c: &WeightCall<'c>) -> Done {
         Ok(())

@@ -11,6 +11,7 @@ use crate::pass::{extent_of, Pass, MEASURED_ROWS};
 use crate::session::Session;
 use crate::slots::{Linear, Parameter};
 use crate::sys::*;
+use crate::verbs::declined_flag;
 
 impl<B: Backend> Session<B> {
     pub(crate) fn plan(&self, l: &Linear, w: &Parameter) -> Result<octavo_linear_plan, Error> {
@@ -35,6 +36,7 @@ impl<B: Backend> Session<B> {
         if self.measure_backward(l, w, MEASURED_ROWS)?.1 {
             plan.flags |= OCTAVO_LINEAR_NEEDS_X;
         }
+        plan.flags |= self.backend.declines();
         let trained = if w.is_frozen() { OCTAVO_GRADIENT_NONE } else { OCTAVO_GRADIENT_TENSOR };
         plan.gradient = trained;
         let mut p = Pass::measure(&self.device, 0);
@@ -45,6 +47,13 @@ impl<B: Backend> Session<B> {
         Ok(plan)
     }
 
+    /// A dtype to measure with: the first that is not declined.
+    fn taken_dtype(&self) -> u32 {
+        let declined = self.backend.declines();
+        let all = [OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16];
+        all.into_iter().find(|&dtype| declined_flag(dtype) & declined == 0).unwrap_or(OCTAVO_F32)
+    }
+
     fn measure_forward<'c>(
         &'c self,
         linear: &'c Linear,
@@ -53,7 +62,8 @@ impl<B: Backend> Session<B> {
         saves: bool,
         flags: u32,
     ) -> Result<Pass<'c>, Error> {
-        let matrix = |rows, cols| Tensor::new(null_mut(), rows, cols, OCTAVO_F32);
+        let dtype = self.taken_dtype();
+        let matrix = |rows, cols| Tensor::new(null_mut(), rows, cols, dtype);
         let mut p = Pass::measure(&self.device, m);
         let call = ForwardCall {
             linear,
@@ -77,7 +87,8 @@ impl<B: Backend> Session<B> {
         weight: &'c Parameter,
         m: i64,
     ) -> Result<(Pass<'c>, bool), Error> {
-        let matrix = |rows, cols| Tensor::new(null_mut(), rows, cols, OCTAVO_F32);
+        let dtype = self.taken_dtype();
+        let matrix = |rows, cols| Tensor::new(null_mut(), rows, cols, dtype);
         let mut p = Pass::measure(&self.device, m);
         let call = BackwardCall {
             linear,

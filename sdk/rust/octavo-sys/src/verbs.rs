@@ -64,6 +64,7 @@ impl<B: Backend> Session<B> {
                 "expected saved null with OCTAVO_FORWARD_EVALUATION, found an address; drop the flag where a backward follows",
             ));
         }
+        refuse_declined(plan.flags, linear, &[Some(x), Some(y)])?;
         let m = x.rows();
         let work = Buffer::new(c.workspace, bytes_of(&plan.forward_workspace, m));
         let saved = Buffer::new(c.saved, bytes_of(&plan.saved, m));
@@ -105,6 +106,7 @@ impl<B: Backend> Session<B> {
         if dw.map_or(false, |dw| dw.rows() != n || dw.cols() != k) {
             return Err(Error::invalid("expected dw [N, K] with the N and K of the weight [N, K]"));
         }
+        refuse_declined(plan.flags, linear, &[Some(dy), dx])?;
         let m = dy.rows();
         let saved_bytes = bytes_of(&plan.saved, m);
         if saved_bytes > 0 && c.saved.is_null() && m > 0 && dw.is_some() {
@@ -153,4 +155,24 @@ impl<B: Backend> Session<B> {
 
 fn has_rows(tensor: Tensor<'_>, cols: i64) -> bool {
     (0..=MOST).contains(&tensor.rows()) && tensor.cols() == cols
+}
+
+/// OCTAVO_LINEAR_DECLINES_... of a dtype.
+pub(crate) fn declined_flag(dtype: u32) -> u32 {
+    match dtype {
+        OCTAVO_F32 => OCTAVO_LINEAR_DECLINES_F32,
+        OCTAVO_BF16 => OCTAVO_LINEAR_DECLINES_BF16,
+        OCTAVO_F16 => OCTAVO_LINEAR_DECLINES_F16,
+        _ => 0,
+    }
+}
+
+fn refuse_declined(declined: u32, linear: &Linear, operands: &[Option<Tensor<'_>>]) -> Done {
+    if operands.iter().flatten().all(|t| declined_flag(t.dtype()) & declined == 0) {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "{}: expected a dtype that the plan does not decline, found one of OCTAVO_LINEAR_DECLINES_...; convert before the call",
+        linear.name
+    )))
 }

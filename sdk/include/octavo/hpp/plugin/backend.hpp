@@ -180,6 +180,11 @@ class Backend {
   // In declare(): outside of training the host's own linear is to compute
   // (OCTAVO_LINEAR_EVALUATES_IN_HOST). forward() still gets such calls of hosts without one.
   void evaluate_in_host(bool is) { evaluates_in_host_ = is; }
+  // In declare(): x, y, dy and dx of these dtypes (OCTAVO_F32, ...) are not taken. Calls with them
+  // are answered OCTAVO_UNSUPPORTED before forward() or backward() is called.
+  void decline_dtypes(std::initializer_list<uint32_t> dtypes) {
+    for (const uint32_t dtype : dtypes) declined_ |= declined_flag(dtype);
+  }
 
   ~Backend() = default;
 
@@ -269,6 +274,7 @@ class Backend {
   std::vector<std::unique_ptr<Self>> variants_;  // for options of linears, from 1 on
   const Backend *session_ = nullptr;             // of a variant
   bool evaluates_in_host_ = false;
+  uint32_t declined_ = 0;  // OCTAVO_LINEAR_DECLINES_...
 };
 
 }  // namespace plugin

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "octavo/backend.h"
 #include "octavo/hpp/plugin/operands.hpp"
 #include "octavo/slots.h"
 
@@ -74,6 +75,20 @@ struct Linear {
   octavo_extent saved{1, 0, 0};  // likewise
   std::vector<Place> places;
 };
+
+// OCTAVO_LINEAR_DECLINES_... of a dtype.
+inline uint32_t declined_flag(uint32_t dtype) {
+  if (dtype == OCTAVO_F32) return OCTAVO_LINEAR_DECLINES_F32;
+  if (dtype == OCTAVO_BF16) return OCTAVO_LINEAR_DECLINES_BF16;
+  return dtype == OCTAVO_F16 ? uint32_t{OCTAVO_LINEAR_DECLINES_F16} : 0;
+}
+
+// A dtype to measure with: the first that is not declined.
+inline uint32_t taken_dtype(uint32_t declined) {
+  return !(declined & OCTAVO_LINEAR_DECLINES_F32)    ? OCTAVO_F32
+         : !(declined & OCTAVO_LINEAR_DECLINES_BF16) ? OCTAVO_BF16
+                                                     : OCTAVO_F16;
+}
 
 // Handles: an index into the rules. What they give is in calls.hpp.
 struct MatrixSlot {

@@ -18,6 +18,17 @@ inline bool has_rows(const octavo_tensor *t) {
   return t != nullptr && t->rows >= 0 && t->rows <= int64_t{1} << 40;
 }
 
+// `pair`: x and y, or dy and dx.
+inline void refuse_declined(uint32_t declined, const Linear &l,
+                            const octavo_tensor *const pair[2]) {
+  for (int i = 0; i < 2; ++i)
+    if (pair[i] != nullptr && (declined_flag(pair[i]->dtype) & declined) != 0)
+      throw Error(OCTAVO_UNSUPPORTED,
+                  about(l.name) +
+                      "expected a dtype that the plan does not decline, found one of "
+                      "OCTAVO_LINEAR_DECLINES_...; convert before the call");
+}
+
 template <typename Self, typename OptionsType>
 const Linear &Backend<Self, OptionsType>::checked(const octavo_forward_call &c) const {
   if (c.linear >= objects_.sealed_linears) throw Error(OCTAVO_INVALID, "expected a sealed linear");
@@ -38,6 +49,8 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_forward_call &c) 
     throw Error(OCTAVO_INVALID,
                 "expected saved null with OCTAVO_FORWARD_EVALUATION, found an address; drop the "
                 "flag where a backward follows");
+  const octavo_tensor *const pair[] = {c.x, c.y};
+  refuse_declined(self_of(l).declined_, l, pair);
   return l;
 }
 
@@ -61,14 +74,17 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_backward_call &c)
       c.dw != nullptr && !w.is_frozen() && !(c.flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
   if (takes_dw && (c.dw->rows != w.rows || c.dw->cols != w.cols))
     throw Error(OCTAVO_INVALID, "expected dw [N, K] with the N and K of the weight [N, K]");
+  const octavo_tensor *const pair[] = {c.dy, c.dx};
+  refuse_declined(self_of(l).declined_, l, pair);
   return l;
 }
 
 template <typename Self, typename OptionsType>
 Pass Backend<Self, OptionsType>::measure_forward(const Linear &l, const Parameter &w, int64_t m,
                                                  Before next, bool fused) const {
-  octavo_tensor x{nullptr, m, w.cols, w.cols, OCTAVO_F32, 0};
-  octavo_tensor y{nullptr, m, w.rows, w.rows, OCTAVO_F32, 0};
+  const uint32_t dtype = taken_dtype(self_of(l).declined_);
+  octavo_tensor x{nullptr, m, w.cols, w.cols, dtype, 0};
+  octavo_tensor y{nullptr, m, w.rows, w.rows, dtype, 0};
   octavo_tensor bias{nullptr, 1, w.rows, w.rows, OCTAVO_F32, 0};
   octavo_forward_call c{};
   c.x = &x, c.y = &y, c.bias = &bias, c.saved = next == Before::kBackward ? &c : nullptr;
@@ -82,8 +98,9 @@ Pass Backend<Self, OptionsType>::measure_forward(const Linear &l, const Paramete
 template <typename Self, typename OptionsType>
 Pass Backend<Self, OptionsType>::measure_backward(const Linear &l, const Parameter &w, int64_t m,
                                                   bool *reads_x) const {
-  octavo_tensor x{nullptr, m, w.cols, w.cols, OCTAVO_F32, 0};
-  octavo_tensor dy{nullptr, m, w.rows, w.rows, OCTAVO_F32, 0};
+  const uint32_t dtype = taken_dtype(self_of(l).declined_);
+  octavo_tensor x{nullptr, m, w.cols, w.cols, dtype, 0};
+  octavo_tensor dy{nullptr, m, w.rows, w.rows, dtype, 0};
   octavo_tensor dw{nullptr, w.rows, w.cols, w.cols, OCTAVO_F32, 0};
   octavo_tensor db{nullptr, 1, w.rows, w.rows, OCTAVO_F32, 0};
   octavo_backward_call c{};
@@ -118,6 +135,7 @@ octavo_status Backend<Self, OptionsType>::linear_plan(uint32_t linear,
   plan.weight_workspace = measured(p).workspace_bytes();
   if (l.needs_x) plan.flags |= OCTAVO_LINEAR_NEEDS_X;
   if (self_of(l).evaluates_in_host_) plan.flags |= OCTAVO_LINEAR_EVALUATES_IN_HOST;
+  plan.flags |= self_of(l).declined_;
   plan.gradient = w.is_frozen()    ? OCTAVO_GRADIENT_NONE
                   : w.has_gradient ? OCTAVO_GRADIENT_SLOT
                                    : OCTAVO_GRADIENT_TENSOR;
