@@ -26,7 +26,7 @@ octavo_status check_dequantize(const Caller &caller, const octavo_dequantize *c,
   if (!check.ok()) return check.status();
   if (is_state) {
     check_state_dense(&check, c->out, "out");
-    check_state_scale(&check, c->scale_inv, "scale_inv");
+    check_state_scale(&check, c->scale_inv, "scale_inv", *c->in);
   } else if (is_fp4) {
     check_fp4_scale(&check, c->scale_inv, "scale_inv", *c->in);
   } else if (is_block) {

@@ -16,10 +16,11 @@ namespace octavo {
 template <typename Call>
 struct Minor0;
 
-#define OCTAVO_MINOR_0(call, last_field)                                     \
-  template <>                                                                \
-  struct Minor0<call> {                                                      \
-    static constexpr uint32_t kSize = OCTAVO_SIZE_THROUGH(call, last_field); \
+#define OCTAVO_MINOR_0(call, last_field)                                                       \
+  template <>                                                                                  \
+  struct Minor0<call> {                                                                        \
+    static constexpr uint32_t kSize = OCTAVO_SIZE_THROUGH(call, last_field);                   \
+    static_assert(OCTAVO_ABI_MINOR > 0 || kSize + 8 > sizeof(call), "last_field is the last"); \
   }
 OCTAVO_MINOR_0(octavo_ability, evidence);
 OCTAVO_MINOR_0(octavo_quantize, rounding);
@@ -32,8 +33,8 @@ OCTAVO_MINOR_0(octavo_compute_amax, nonfinite);
 OCTAVO_MINOR_0(octavo_delayed_scale_update, reserved);
 OCTAVO_MINOR_0(octavo_gemm, layout);
 OCTAVO_MINOR_0(octavo_adam_step, flags);
-OCTAVO_MINOR_0(octavo_sum_quantized, added);
-OCTAVO_MINOR_0(octavo_sum, reserved);
+OCTAVO_MINOR_0(octavo_sum_quantized, workspace);
+OCTAVO_MINOR_0(octavo_sum, workspace);
 OCTAVO_MINOR_0(octavo_copy, bytes);
 OCTAVO_MINOR_0(octavo_scale_values, reserved);
 OCTAVO_MINOR_0(octavo_prescale_update, high);

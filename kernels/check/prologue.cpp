@@ -84,6 +84,7 @@ void check_shape(Check *check, const octavo_quantize *q) {
   alignas(float) char anywhere[sizeof(float)];
   const octavo_tensor shape = dense_at(*q->in, anywhere);
   check->tensor(&shape, "quantize.in", Dtypes::kPlain);
+  check->reserved(q->in->reserved, "quantize.in");
 }
 
 }  // namespace

@@ -42,9 +42,10 @@ void check_tensor_scaled(Check *check, const octavo_quantize &c) {
   const bool casts = c.out != nullptr || c.out_t != nullptr;
   check->scale(c.out_scale_inv, "out_scale_inv", !casts, kOrBlocks);
   check->scale(c.out_t_scale_inv, "out_t_scale_inv", true, kOrBlocks);
-  check->accumulators({{c.scale, "scale"}, {c.counter, "counter"}});
+  check->accumulators({{c.scale, "scale"}});
   check_collected(check, c);
   if (c.rule == OCTAVO_RULE_GIVEN) return;
+  check->accumulators({{c.counter, "counter"}});
   check->rule(c.rule);
   check->format_max(c.format_max);
   check->eps(c.eps);
@@ -140,7 +141,7 @@ void check_state(Check *check, const octavo_quantize &c) {
   check->same_shape(c.out, "out", c.in, "in");
   check_state_dense(check, c.out, "out");
   check_state_codes(check, c.out, "out");
-  check_state_scale(check, c.out_scale_inv, "out_scale_inv");
+  if (check->ok()) check_state_scale(check, c.out_scale_inv, "out_scale_inv", *c.out);
   if (c.out_t != nullptr || c.scale != nullptr || c.counter != nullptr) {
     const char *name = c.out_t != nullptr ? "out_t" : c.scale != nullptr ? "scale" : "counter";
     check->fail(OCTAVO_INVALID,

@@ -29,6 +29,7 @@ void check_fp4_gemm(Check *check, const octavo_gemm &c);
 void check_state_dense(Check *check, const octavo_tensor *t, const char *name);
 void check_state_codes(Check *check, const octavo_tensor *t, const char *name);
 /* Refuses scales that are not dense f32; `s` is not null. */
-void check_state_scale(Check *check, const octavo_scale *s, const char *name);
+void check_state_scale(Check *check, const octavo_scale *s, const char *name,
+                       const octavo_tensor &codes);
 
 }  // namespace octavo

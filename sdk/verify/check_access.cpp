@@ -2,7 +2,8 @@
 //
 // Every byte of the arena gets a rule before the verb: keep, read, write, update or scratch, and
 // zone outside of every region. The verb runs twice from the same memory, but with other bytes in
-// what it must overwrite, in its workspace, and in everything that is not its business.
+// what it must overwrite, in its workspace, and in everything that is not its business; and once
+// with other values in what it may only read, which it must leave there.
 #include <cstring>
 #include <map>
 
@@ -56,6 +57,14 @@ class Rules {
   void run(const std::string &what, const std::function<void()> &verb) {
     Arena &arena = host_.arena();
     const Snapshot start = arena.snapshot();
+    // With other values in what it may only read: what it writes there may be what is there.
+    for_each([&](uint64_t begin, uint64_t bytes, Rule rule) {
+      if (rule == kRead) flip(arena.base() + begin, bytes, 0x01);
+    });
+    const Snapshot other = arena.snapshot();
+    verb();
+    expect_kept(what, other, arena.snapshot(), [](Rule rule) { return rule == kRead; });
+    arena.restore(start);
     const Snapshot first = run_once(what, verb, 0x5A, 0x5A);
     arena.restore(start);
     // Zeros, which a verb that reads what it may not is most likely to take for no value.
@@ -112,15 +121,21 @@ class Rules {
     const Snapshot before = arena.snapshot();
     verb();
     Snapshot after = arena.snapshot();
+    expect_kept(what, before, after,
+                [](Rule rule) { return rule == kZone || rule == kKeep || rule == kRead; });
+    return after;
+  }
+
+  void expect_kept(const std::string &what, const Snapshot &before, const Snapshot &after,
+                   bool (*is_meant)(Rule)) const {
     for_each([&](uint64_t begin, uint64_t bytes, Rule rule) {
-      if (rule != kZone && rule != kKeep && rule != kRead) return;
+      if (!is_meant(rule)) return;
       const uint64_t at = difference(before, after, begin, bytes);
       if (at == begin + bytes) return;
-      throw Failure(text(what, " changed ", arena.describe(at), ", which it ",
+      throw Failure(text(what, " changed ", host_.arena().describe(at), ", which it ",
                          rule == kRead ? "may only read" : "may not touch", ": from ",
                          unsigned{before[at]}, " to ", unsigned{after[at]}));
     });
-    return after;
   }
 
   Host &host_;

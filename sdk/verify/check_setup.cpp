@@ -4,6 +4,7 @@
 // what a session without them emits.
 #include "all_checks.h"
 #include "in_flight.h"
+#include "matrix.h"
 #include "report.h"
 #include "session.h"
 
@@ -110,6 +111,13 @@ void check_refusals(const Context &context) {
   p.flags = 1U << 30;
   refused_parameter(p, "unknown flag 1 << 30");
   s.add(standard_model());
+  octavo_linear_plan plan{};
+  plan.size = sizeof plan;
+  plan.kind = OCTAVO_KIND_LINEAR_PLAN;
+  calling("linear_plan");
+  const octavo_status planned = s.backend().linear_plan(s.handle(), 0, &plan);
+  expect(planned == OCTAVO_INVALID, "linear_plan before the seal of its linear answered ",
+         status_name(planned), "; expected OCTAVO_INVALID");
   const auto parameters = static_cast<uint32_t>(s.parameters().size());
   refused_linear(linear("unknown", parameters), "the unknown weight id just behind the last");
   refused_linear(linear("none", OCTAVO_NONE), "weight = OCTAVO_NONE");
@@ -154,6 +162,10 @@ void check_decline(const Context &context) {
   const auto accepts = [&](const octavo_parameter_desc &desc, bool with_linear) {
     Session trial(context);
     const octavo_status status = trial.add_parameter(desc, &verdict, &id);
+    expect(status == OCTAVO_OK, "add_parameter of [", desc.rows, ", ", desc.cols, "] in ",
+           dtype_name(desc.dtype), " with gradients in ", dtype_name(desc.gradient_dtype),
+           " answered ", status_name(status),
+           "; expected OCTAVO_OK, with DECLINE if it is not taken");
     if (status != OCTAVO_OK || verdict.decision == OCTAVO_DECLINE) return false;
     if (!with_linear) return true;
     return trial.add_linear(linear("candidate", id), &verdict, &id) == OCTAVO_OK &&

@@ -92,7 +92,11 @@ void check_slot(const Host &host, const Slot &slot) {
   }
   if (d.role == OCTAVO_ROLE_NONFINITE) {
     expect(d.dtype == OCTAVO_F32 && d.rows == 1 && d.cols == 1, name, " must be f32 [1, 1]");
+    expect(s.find_slot(OCTAVO_ROLE_NONFINITE) == d.id, name,
+           " is a second slot of role NONFINITE; it is emitted once in a session");
   }
+  expect(d.role != OCTAVO_ROLE_WEIGHT_CACHE || (d.flags & OCTAVO_SLOT_CHECKPOINT) == 0, name,
+         " is a weight cache with OCTAVO_SLOT_CHECKPOINT; quantize_weight makes it anew");
   const bool tensor = d.role == OCTAVO_ROLE_WEIGHT || d.role == OCTAVO_ROLE_GRADIENT;
   if (tensor && d.owner_kind == OCTAVO_OWNER_PARAMETER) {
     const ParameterSpec &spec = s.parameters()[d.owner].spec;
@@ -124,7 +128,7 @@ void check_uses(const Host &host, uint32_t owner_kind, uint32_t owner, const std
     expect(use.reserved == 0, name, " has a reserved field that is not 0");
     if (owner_kind == OCTAVO_OWNER_SESSION || s.slots()[use.slot].labels.empty()) {
       expect(use.first == 0 && use.count == 0, name, " names columns (", use.first, ", ", use.count,
-             "); a whole slot is (0, 0)");
+             "); a whole slot is (0, 0), and columns are those of a pool, a slot with labels");
     } else {
       expect(use.count > 0 && use.first + uint64_t{use.count} <= static_cast<uint64_t>(d.cols),
              name, " names columns [", use.first, ", +", use.count, ") of ", d.cols);

@@ -28,8 +28,10 @@ void keep_diagnostic(void *ctx, const octavo_diagnostic *d) {
   auto &messages = *static_cast<Messages *>(ctx);
   const std::lock_guard<std::mutex> lock(messages.mutex);
   if (text_of(d->domain) == "octavo.options") messages.of_options = text_of(d->text);
-  if (messages.all.size() < 10)
-    messages.all.push_back(text(text_of(d->domain), ": ", text_of(d->text)));
+  const std::string said = text(text_of(d->domain), ": ", text_of(d->text));
+  if (!messages.all.empty() && messages.all.back() == said) return;
+  if (messages.all.size() == 10) messages.all.erase(messages.all.begin());
+  messages.all.push_back(said);
 }
 const void *no_extension(void *, octavo_str) {
   return nullptr;

@@ -172,5 +172,43 @@ TEST_F(CheckOfADevice, codes_of_four_bits_are_for_kernels_that_take_them) {
   }
 }
 
+/* kernels.h: the head on nulls and sizes, octavo_quantize on RULE_GIVEN, octavo_tensor.reserved. */
+TEST_F(CheckOfADevice, fields_without_a_meaning_are_ignored_or_zero) {
+  quantize_.in = values_.tensor();
+  quantize_.rule = OCTAVO_RULE_GIVEN;
+  const auto *odd = reinterpret_cast<const float *>(uintptr_t{1});
+  quantize_.counter = odd;
+  EXPECT_EQ(check_quantize(caller_, &quantize_, limits_), OCTAVO_OK) << last_text();
+  quantize_.rule = OCTAVO_RULE_QUOTIENT;
+  quantize_.format_max = 448.0f;
+  EXPECT_EQ(check_quantize(caller_, &quantize_, limits_), OCTAVO_INVALID);
+  quantize_.counter = nullptr;
+  quantize_.in = &shape_;
+  EXPECT_EQ(check_prologue_quantize(caller_, &call_, limits_), OCTAVO_OK) << last_text();
+  shape_.reserved = 1;
+  EXPECT_EQ(check_prologue_quantize(caller_, &call_, limits_), OCTAVO_UNSUPPORTED);
+
+  Matrix none(OCTAVO_E4M3FN, 0, 8), plain(OCTAVO_F32, 0, 8);
+  octavo_scale groups = {nullptr, 0, OCTAVO_F32, OCTAVO_FLAT_256, nullptr, 0, 0};
+  auto back = make_call<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
+  back.in = none.tensor();
+  back.scale_inv = &groups;
+  back.out = plain.tensor();
+  EXPECT_EQ(check_dequantize(caller_, &back, limits_), OCTAVO_OK) << last_text();
+  back.in = codes_.tensor();
+  back.out = values_.tensor();
+  EXPECT_EQ(check_dequantize(caller_, &back, limits_), OCTAVO_INVALID);
+}
+
+TEST_F(CheckOfADevice, a_struct_that_ends_before_its_last_field_is_refused) {
+  auto sum = make_call<octavo_sum>(OCTAVO_KIND_SUM);
+  float out[8] = {};
+  sum.in = values_.tensor();
+  sum.out = out;
+  EXPECT_EQ(check_sum_rows(caller_, &sum), OCTAVO_OK) << last_text();
+  sum.size = offsetof(octavo_sum, workspace);
+  EXPECT_EQ(check_sum_rows(caller_, &sum), OCTAVO_INVALID);
+}
+
 }  // namespace
 }  // namespace octavo::test

@@ -43,7 +43,7 @@ octavo_status open_device(octavo_device d, const octavo_host *host, void **ctx) 
 
 octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   const octavo_status status = octavo_cpu_kernels()->describe(ctx, out);
-  out->id = OCTAVO_STR(OCTAVO_PLUGIN_ID);
+  if (status == OCTAVO_OK) out->id = OCTAVO_STR(OCTAVO_PLUGIN_ID);
   return status;
 }
 

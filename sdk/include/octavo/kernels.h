@@ -21,8 +21,9 @@
  * device memory. A call that `ability` declines is OCTAVO_UNSUPPORTED, as is a value that the
  * kernels do not know, also in `reserved` and in a field that is 0 or 1. Arguments that do not
  * fit together and numbers outside of their range are OCTAVO_INVALID, as is a struct that ends
- * before its last field of minor 0. Pointers to no element may be null: n or `bytes` is 0, or a
- * workspace of 0 bytes.
+ * before its last field of minor 0. Which of the two a call gets that breaks several rules is not
+ * defined. Pointers to no element may be null: n or `bytes` is 0, a workspace of 0 bytes, scales of
+ * 0 rows or groups. A call with nothing to write is legal.
  *
  * fl32 is one rounding to fp32, to nearest even, with subnormals; nothing is contracted. Plain
  * tensors are f32, bf16 or f16, codes are E4M3 or E5M2. Inputs and outputs do not overlap, unless a
@@ -35,12 +36,14 @@
  * plain tensor may have a scale_inv, and codes may have none: null is 1.
  *
  * Amax: the maximum absolute value in fp32 before scaling, ignoring NaN; NaN that *amax holds
- * stays. Values mean the product with in_scale_inv, also for `nonfinite`.
+ * stays. Values mean the product with in_scale_inv, also for `nonfinite`. *amax is >= 0 or NaN
+ * before a call, *nonfinite 0 or 1.
  *
  * GEMM: products (exact: each rounded to fp32, which changes none of codes), summed over K in fp32
  * (exact: from +0 in ascending order), without blocks multiplied once by fl32(a_scale_inv *
  * b_scale_inv), then the bias is added, and with `accumulate` the result to d; then one rounding to
- * the output's dtype. With K = 0 the product is 0.
+ * the output's dtype. With K = 0 the sum is +0, multiplied as
+ * every other.
  */
 #ifndef OCTAVO_KERNELS_H
 #define OCTAVO_KERNELS_H
@@ -105,7 +108,7 @@ enum { OCTAVO_ROUND_NEAREST_EVEN = 0 };
 
 /* Flags of octavo_quantize. */
 enum {
-  OCTAVO_QUANTIZE_KEEP_POSITIVE = 1 /* a value above 0, before `scale`, whose code is 0 gets the
+  OCTAVO_QUANTIZE_KEEP_POSITIVE = 1 /* a value above 0, before `scale`, whose code is +0 gets the
                                        smallest positive code; for second moments of an Adam step */
 };
 
@@ -118,10 +121,12 @@ enum {
  * arguments:
  *   - OCTAVO_PER_TENSOR: out_scale_inv is not null where there is an output. With RULE_GIVEN the
  *     scale is *scale, or 1 if that is null, and scale_inv is fl32(1 / scale), also of 0, Inf or
- *     NaN; `counter` is ignored. `kept` of the rules is *scale, or 1.
+ *     NaN; `counter` and eps are ignored. `kept` of the rules is *scale, or 1. Where
+ *     out_t_scale_inv is given it gets the same number, also without out_t.
  *   - Block granularities: each block is scaled by the amax of its own elements; one that has only
  *     padding, or no element, counts as zeros. `scale` and `counter` are null. One of the outputs
  *     may have blocks of lines and the other square ones, with sides of one length.
+ *     The scale of an output that is null is null, or not looked at.
  *   - OCTAVO_PER_ROW: the same, with whole rows of the output as blocks, by the rules of rows.
  *   - OCTAVO_FLAT_256 (write_parameter of optimizer states): `in` and `out` are dense and have the
  *     same shape; out_t, `scale` and `counter` are null; `rule`, format_max and eps are ignored. */
@@ -143,13 +148,13 @@ struct octavo_quantize {
   float format_max;     /* M of the rule: the largest value of the format (448, 57344, 65504), for
                            a tensor also divided by 2^margin. 2^-126 to 65504, with blocks 1 to
                            65504; not looked at with RULE_GIVEN */
-  float window;
-  uint32_t rule;  /* OCTAVO_RULE_... */
-  uint32_t flags; /* OCTAVO_QUANTIZE_... */
+  float window;         /* of `counter`; NaN: the rule in every call */
+  uint32_t rule;        /* OCTAVO_RULE_... */
+  uint32_t flags;       /* OCTAVO_QUANTIZE_... */
   void *workspace;
   /* The scale_inv of out_t. If null, out_scale_inv applies to both. Required for out_t with rows or
    * blocks, which follow the rows of out_t itself: with lines its codes differ from those of
-   * `out`. With OCTAVO_PER_TENSOR both get the same number. */
+   * `out`. */
   const octavo_scale *out_t_scale_inv;
   float eps;         /* >= 0, finite: the rule's amax is at least this. *amax is without it */
   uint32_t rounding; /* OCTAVO_ROUND_...; kernels return OCTAVO_UNSUPPORTED for others */
@@ -183,9 +188,9 @@ typedef struct octavo_quantize_stats {
   const octavo_scale *scale_inv; /* of codes; not OCTAVO_FLAT_256 */
   float *saturated; /* number of elements with abs(value) > fl32(scale_inv * largest code * (1 +
                        2^-20)), one rounding: more than rounding of the scale can cause */
-  float *underflow; /* number of nonzero elements whose code is 0 */
+  float *underflow; /* number of nonzero elements whose code is 0 or -0 */
   float *signal;    /* sum of squares of the values */
-  float *noise;     /* sum of squares of (value - code * scale_inv) */
+  float *noise;     /* sum of squares of (value - fl32(code * scale_inv)), the difference exact */
   void *workspace;
 } octavo_quantize_stats;
 

@@ -4,9 +4,10 @@
  * manifest `<id>.octavo-plugin.toml` in the same directory. To install it, copy both files into a
  * directory of the search path. liboctavo never unloads a library.
  *
- * `octavo plugin manifest ID --options ID.so` prints the manifest, the options with the texts of
- * list_options included. A host without liboctavo needs these tables of it:
+ * `octavo plugin manifest ID --version V --options ID.so` prints the manifest, the options with the
+ * texts of list_options included. A host without liboctavo needs these keys of it:
  *
+ *   manifest_version = 1, [plugin] name = the id, version
  *   [library]   linux-x86_64 = "te.so"   the file, next to the manifest; other keys are other
  *                                        platforms. Or { file = "te.so", sha256 = "..." }
  *   [abi]       major = 1, minor = 0     the least ABI of a host; built_minor is for display

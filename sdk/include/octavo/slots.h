@@ -39,10 +39,10 @@ enum {
   OCTAVO_ROLE_COUNTER = 10,
   OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight; recomputable, not saved */
   OCTAVO_ROLE_NONFINITE = 12, /* 1 if an Inf or NaN was cast since the last end_step, which clears
-                              it; f32 [1, 1], emitted once in a session. Casts may saturate Inf, so
-                              dw and db can be finite: a host skips the step of the weights if this
-                              is not 0 on any rank, or dw or db of the step is not finite. end_step
-                              follows all the same */
+                              it; f32 [1, 1] with REDUCE and MAX, emitted once in a session. Casts
+                              may saturate Inf, so dw and db can be finite: a host skips the step of
+                              the weights if this is not 0 on any rank, or dw or db of the step is
+                              not finite. end_step follows all the same */
   OCTAVO_ROLE_OTHER = 13,
   /* Telemetry of casts: f32, combined by SUM, cleared by end_step. The SQNR in decibels is
    * 10 log10(SIGNAL / NOISE). */
