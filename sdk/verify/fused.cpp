@@ -93,6 +93,7 @@ octavo_forward_call FusedBatch::call_on(const octavo_tensor &x, void *const *slo
   octavo_forward_call c{};
   c.size = sizeof c;
   c.kind = OCTAVO_KIND_FORWARD_CALL;
+  c.stream = kStream;
   c.linear = linear;
   c.flags = spec_.call.evaluates ? uint32_t{OCTAVO_FORWARD_EVALUATION} : 0u;
   c.x = &x;
@@ -115,6 +116,7 @@ octavo_status FusedBatch::forward() {
   c.kind = OCTAVO_KIND_FUSED_FORWARD_CALL;
   c.forward = &forward;
   c.prologue = &prologue;
+  const OnStream on;
   return s.context().target.fused->linear_forward(s.handle(), &c);
 }
 
@@ -133,8 +135,10 @@ void FusedBatch::forward_apart() {
   const Session &s = host_.session();
   const auto list = slots();
   const octavo_forward_call c = call_on(batch_.x.tensor, list.data(), batch_.forward_workspace);
-  host_.run(OCTAVO_VERB_FORWARD, text("linear_forward of ", name_),
-            [&] { return s.backend().linear_forward(s.handle(), &c); });
+  host_.run(OCTAVO_VERB_FORWARD, text("linear_forward of ", name_), [&] {
+    const OnStream on;
+    return s.backend().linear_forward(s.handle(), &c);
+  });
 }
 
 void FusedBatch::run(const std::string &verb, octavo_status (FusedBatch::*call)(), bool fenced) {

@@ -52,11 +52,14 @@ void Host::quantize_weight(uint32_t parameter) {
   octavo_weight_call c{};
   c.size = sizeof c;
   c.kind = OCTAVO_KIND_WEIGHT_CALL;
+  c.stream = kStream;
   c.parameter = parameter;
   c.slots = slots.data();
   c.workspace = weight_workspaces_[parameter];
-  run(OCTAVO_VERB_QUANTIZE_WEIGHT, text("quantize_weight of '", p.spec.name, "'"),
-      [&] { return session_.backend().quantize_weight(session_.handle(), &c); });
+  run(OCTAVO_VERB_QUANTIZE_WEIGHT, text("quantize_weight of '", p.spec.name, "'"), [&] {
+    const OnStream on;
+    return session_.backend().quantize_weight(session_.handle(), &c);
+  });
 }
 
 void Host::quantize_weights() {
@@ -68,6 +71,7 @@ void Host::forward(Batch &batch, const Call &call) {
   octavo_forward_call c{};
   c.size = sizeof c;
   c.kind = OCTAVO_KIND_FORWARD_CALL;
+  c.stream = kStream;
   c.linear = batch.spec.linear;
   c.flags = call.evaluates ? uint32_t{OCTAVO_FORWARD_EVALUATION} : 0u;
   c.x = &batch.x.tensor;
@@ -78,8 +82,11 @@ void Host::forward(Batch &batch, const Call &call) {
   c.workspace = batch.forward_workspace;
   run(
       OCTAVO_VERB_FORWARD, text("linear_forward of ", batch.name),
-      [&] { return session_.backend().linear_forward(session_.handle(), &c); }, &batch,
-      call.expected);
+      [&] {
+        const OnStream on;
+        return session_.backend().linear_forward(session_.handle(), &c);
+      },
+      &batch, call.expected);
 }
 
 void Host::backward(Batch &batch, const Call &call) {
@@ -88,6 +95,7 @@ void Host::backward(Batch &batch, const Call &call) {
   octavo_backward_call c{};
   c.size = sizeof c;
   c.kind = OCTAVO_KIND_BACKWARD_CALL;
+  c.stream = kStream;
   c.linear = batch.spec.linear;
   c.flags = call.flags;
   c.dy = &batch.dy.tensor;
@@ -100,8 +108,11 @@ void Host::backward(Batch &batch, const Call &call) {
   c.workspace = batch.backward_workspace;
   run(
       OCTAVO_VERB_BACKWARD, text("linear_backward of ", batch.name),
-      [&] { return session_.backend().linear_backward(session_.handle(), &c); }, &batch,
-      call.expected);
+      [&] {
+        const OnStream on;
+        return session_.backend().linear_backward(session_.handle(), &c);
+      },
+      &batch, call.expected);
 }
 
 void Host::end_step() {
@@ -110,9 +121,12 @@ void Host::end_step() {
   octavo_step_call c{};
   c.size = sizeof c;
   c.kind = OCTAVO_KIND_STEP_CALL;
+  c.stream = kStream;
   c.slots = slots.data();
-  run(OCTAVO_VERB_END_STEP, "end_step",
-      [&] { return session_.backend().end_step(session_.handle(), &c); });
+  run(OCTAVO_VERB_END_STEP, "end_step", [&] {
+    const OnStream on;
+    return session_.backend().end_step(session_.handle(), &c);
+  });
 }
 
 std::vector<octavo_parameter_item> Host::items(std::vector<std::vector<void *>> &lists) const {

@@ -55,6 +55,15 @@ constexpr bool has_workspace = requires(const Call *call) {
   call->workspace;
 };
 
+thread_local void *stream_of_verb = nullptr;
+
+// What every call of kernels begins with.
+struct CallHead {
+  uint32_t size, kind;
+  void *stream;
+};
+constexpr uint32_t kMostOfCall = 4096;
+
 }  // namespace
 
 template <auto member, typename Table, typename Call>
@@ -63,10 +72,14 @@ octavo_status WrappedKernels::run(void *ctx, const Call *call) {
   auto &self = *static_cast<WrappedKernels *>(ctx);
   self.observe(*call);
   if constexpr (has_workspace<Call>) self.observe_workspace(call, call->workspace);
+  self.observe_stream(call->stream);
+  Call own;
+  OCTAVO_TAKE(own, call);
+  own.stream = nullptr;
   const Turn turn(self.turns_.load());
   const Opened opened(self.fence_.load());
   const octavo_status status =
-      (self.real_tables_.get<Table>()->*member)(self.real_.kernels_ctx, call);
+      (self.real_tables_.get<Table>()->*member)(self.real_.kernels_ctx, &own);
   const int error = wait_for(self.real_.device);  // memory is compared when a verb returns
   if (error == 0) return status;
   self.report(text("the device failed in a kernel: cuCtxSynchronize answered error ", error));
@@ -108,6 +121,13 @@ octavo_status WrappedKernels::run_foreign(void *ctx, const void *call) {
   self.is_foreign_[self.verb_.load()] = true;
   const Turn turn(self.turns_.load());
   const Opened opened(self.fence_.load());
+  alignas(CallHead) uint8_t own[kMostOfCall];
+  const auto *head = static_cast<const CallHead *>(call);
+  if (head->size >= sizeof(CallHead) && head->size <= sizeof own && head->stream == kStream) {
+    std::memcpy(own, call, head->size);
+    reinterpret_cast<CallHead *>(own)->stream = nullptr;
+    call = own;
+  }
   const octavo_status status = table.real_calls[at % kForeignCalls](self.real_.kernels_ctx, call);
   const int error = wait_for(self.real_.device);
   if (error == 0) return status;
@@ -207,6 +227,19 @@ octavo_status WrappedKernels::open_device(octavo_device, const octavo_host *, vo
 }
 void WrappedKernels::close_device(void *ctx) {
   static_cast<WrappedKernels *>(ctx)->report("a session closed the device, which is its host's");
+}
+
+OnStream::OnStream() {
+  stream_of_verb = kStream;
+}
+OnStream::~OnStream() {
+  stream_of_verb = nullptr;
+}
+
+void WrappedKernels::observe_stream(const void *stream) {
+  if (stream == stream_of_verb) return;
+  report(text("a kernel was called on the stream ", stream, "; expected the verb's, ",
+              static_cast<const void *>(stream_of_verb)));
 }
 
 void WrappedKernels::observe_workspace(const void *call, const void *workspace) {

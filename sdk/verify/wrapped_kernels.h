@@ -1,5 +1,6 @@
 // A kernels table that forwards to the real one and watches: it opens the fence around each kernel,
-// claims an alignment of its own, and records which formats are used and which GEMMs break a rule.
+// claims an alignment of its own, and records which formats are used, which GEMMs break a rule and
+// which calls are not on the verb's stream. The real table gets the null stream.
 //
 // It looks at call structs only, never at the data behind their pointers. A kernel must have all of
 // the workspace that it asks for, whether it uses that on this machine or not.
@@ -32,6 +33,19 @@ constexpr uint64_t dtype_bit(uint32_t dtype) {
 
 // Codes were rounded at random: an error of up to a step, where it is half a one to nearest.
 constexpr uint64_t kStochasticBit = uint64_t{1} << 6;
+
+// The stream of a verb: an address that nobody can read, which each kernel of the verb has to get.
+inline void *const kStream = reinterpret_cast<void *>(uintptr_t{16});
+
+// While one lives, kernels that its thread calls are those of a verb on kStream; of a verb on the
+// null stream otherwise.
+class OnStream {
+ public:
+  OnStream();
+  ~OnStream();
+  OnStream(const OnStream &) = delete;
+  OnStream &operator=(const OnStream &) = delete;
+};
 
 class WrappedKernels {
  public:
@@ -101,6 +115,7 @@ class WrappedKernels {
   template <typename Call>
   void observe(const Call &) {}
   void observe_workspace(const void *call, const void *workspace);
+  void observe_stream(const void *stream);
   void report(const std::string &violation);
 
   octavo_session_desc real_;

@@ -120,6 +120,7 @@ constexpr Case kCases[] = {
     {"checkpoint", kScaleNotSaved, "step 0 after a checkpoint"},
     {"fence", kReadsScaleOnHost, "linear_forward of 'wide' M=7 f32 touched session slot 'x/scale'"},
     {"fence", kClearsSavedOnHost, "touched saved of 'wide'"},
+    {"fence", kNullStreamInBackward, "on the stream 0; expected the verb's, 0x10"},
     {"fence.optimizer", kReadsHyperOnHost, "optimizer_step touched hyperparameters, byte 0"},
     {"access", kForgetsSavedByte, "was not written"},
     {"access", kWritesReadSlot, "may only read"},

@@ -64,6 +64,7 @@ enum Fault : int64_t {
   kNonfiniteI32,          // the nonfinite slot is i32
   kWeightAloneInSlots,    // the weight is in slots, and the gradient is the host's
   kClearsSavedOnHost,     // forward clears saved with memset
+  kNullStreamInBackward,  // backward calls kernels on the null stream
   kReadsHyperOnHost,      // optimizer_step looks at the learning rate
   kForgetsSavedByte,      // the last byte of saved is not written
   kWritesReadSlot,        // forward scales its scale slot

@@ -58,6 +58,7 @@ octavo_status linear_forward(const octavo_session *s, const octavo_fused_forward
   octavo_prologue_call call{};
   call.size = sizeof call;
   call.kind = OCTAVO_KIND_PROLOGUE_CALL;
+  call.stream = forward.stream;
   call.prologue = &prologue;
   call.out = &x;
   const octavo_status status = apply(s, &call);

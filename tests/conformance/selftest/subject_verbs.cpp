@@ -14,6 +14,8 @@
 namespace octavo::selftest {
 namespace {
 
+thread_local void *stream_of_verb = nullptr;
+
 octavo_tensor codes(void *data, int64_t rows, int64_t cols, uint32_t dtype) {
   return {data, rows, cols, cols, dtype, 0};
 }
@@ -31,6 +33,7 @@ void copy_rows(const octavo_session *s, const octavo_tensor &to, const octavo_te
     octavo_copy c{};
     c.size = sizeof c;
     c.kind = OCTAVO_KIND_COPY;
+    c.stream = stream_of_verb;
     c.out = static_cast<uint8_t *>(to.data) + static_cast<uint64_t>(row * to.stride) * width_of(to);
     c.in = static_cast<uint8_t *>(from.data) +
            static_cast<uint64_t>(row * from.stride) * width_of(from);
@@ -44,6 +47,7 @@ void copy_bytes(const octavo_session *s, void *out, const void *in, uint64_t byt
   octavo_copy c{};
   c.size = sizeof c;
   c.kind = OCTAVO_KIND_COPY;
+  c.stream = stream_of_verb;
   c.out = out;
   c.in = in;
   c.bytes = bytes;
@@ -58,6 +62,7 @@ void scale_values(const octavo_session *s, void *values, uint64_t n, float facto
   octavo_scale_values v{};
   v.size = sizeof v;
   v.kind = OCTAVO_KIND_SCALE_VALUES;
+  v.stream = stream_of_verb;
   v.out = static_cast<float *>(values);
   v.in = v.out;
   v.n = n;
@@ -82,6 +87,7 @@ void cast(const octavo_session *s, const Cast &what, bool current = false) {
   octavo_quantize q{};
   q.size = sizeof q;
   q.kind = OCTAVO_KIND_QUANTIZE;
+  q.stream = stream_of_verb;
   q.in = what.in;
   q.out = what.out;
   q.out_t = what.out_t;
@@ -117,6 +123,7 @@ void multiply(const octavo_session *s, const octavo_tensor &a, const void *a_inv
   octavo_gemm g{};
   g.size = sizeof g;
   g.kind = OCTAVO_KIND_GEMM;
+  g.stream = stream_of_verb;
   g.a = &a;
   g.b = &b;
   g.d = &out;
@@ -142,11 +149,21 @@ octavo_tensor rounded(const octavo_session *s, const octavo_tensor &x, uint8_t *
   octavo_dequantize copy{};
   copy.size = sizeof copy;
   copy.kind = OCTAVO_KIND_DEQUANTIZE;
+  copy.stream = stream_of_verb;
   copy.in = &x;
   copy.out = &out;
   s->kernels->dequantize(s->ctx, &copy);
   return out;
 }
+
+// A verb on this stream.
+class OnStream {
+ public:
+  explicit OnStream(void *stream) { stream_of_verb = stream; }
+  ~OnStream() { stream_of_verb = nullptr; }
+  OnStream(const OnStream &) = delete;
+  OnStream &operator=(const OnStream &) = delete;
+};
 
 std::atomic<const octavo_session *> last_session{nullptr};  // kSharedAcrossSessions
 
@@ -170,6 +187,7 @@ bool loses_bias(const octavo_session *s, const octavo_forward_call &c) {
 }  // namespace
 
 octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
+  const OnStream on(c->stream);
   const octavo_parameter_desc &d = s->parameters[c->parameter].desc;
   if (s->fault == kCachesWeight) {
     std::vector<const void *> &seen = s->cast_weights;
@@ -192,6 +210,7 @@ octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weig
 }
 
 octavo_status subject_forward(const octavo_session *s, const octavo_forward_call *c) {
+  const OnStream on(c->stream);
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
   if (s->fault < kDeclinesPadding) misbehave(s->fault);
   if (s->fault == kForwardNothing) return OCTAVO_OK;
@@ -274,6 +293,7 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
 }
 
 octavo_status subject_backward(const octavo_session *s, const octavo_backward_call *c) {
+  const OnStream on(s->fault == kNullStreamInBackward ? nullptr : c->stream);
   if (s->fault == kBackwardNothing) return OCTAVO_OK;
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
   const int64_t rows = c->dy->rows;
@@ -340,6 +360,7 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
     octavo_sum sum{};
     sum.size = sizeof sum;
     sum.kind = OCTAVO_KIND_SUM;
+    sum.stream = stream_of_verb;
     sum.in = c->dy;
     sum.out = direct ? c->db->data : sums.data;
     sum.accumulate = direct && !overwrite ? 1 : 0;
@@ -350,6 +371,7 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
     octavo_dequantize store{};
     store.size = sizeof store;
     store.kind = OCTAVO_KIND_DEQUANTIZE;
+    store.stream = stream_of_verb;
     store.in = &sums;
     store.out = c->db;
     store.accumulate = overwrite ? 0 : 1;
@@ -359,11 +381,13 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
 }
 
 octavo_status subject_end_step(const octavo_session *s, const octavo_step_call *c) {
+  const OnStream on(c->stream);
   const int steps = s->steps++;
   for (const SubjectPool &pool : s->pools) {
     octavo_delayed_scale_update u{};
     u.size = sizeof u;
     u.kind = OCTAVO_KIND_DELAYED_SCALE_UPDATE;
+    u.stream = stream_of_verb;
     u.amax = static_cast<float *>(c->slots[pool.position]);
     u.history = static_cast<float *>(c->slots[pool.position + 1]);
     u.scale = static_cast<float *>(c->slots[pool.position + 2]);
