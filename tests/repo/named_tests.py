@@ -11,7 +11,11 @@ with cases of a test in parentheses:
   [`ZooLoad`](../tests/zoo/load_test.cpp) `empty_file`, `is_refused` (`load_aborts`)
   [`prepare_test`](../tests/host_adapters/python/prepare_test.py) `test_a_model`
 
-A suite alone stands for all of its tests. Links with other texts lead to what is no test.
+  [`checks`](../sdk/verify/checks.cpp) `purity.arguments`, checks of `octavo plugin verify`
+  [`CMakeLists`](../tests/clean_room/CMakeLists.txt) `CleanRoom.kernels`, a test of ctest by its name
+
+A suite alone stands for all of its tests. Links with other texts lead to what is no test. A column whose heading begins with
+"Declared" is checked, too: a link whose text is the name of a header, and behind it words that occur in it.
 """
 import csv
 import itertools
@@ -23,7 +27,9 @@ import tree
 
 MARKER = re.compile(r"<!-- tests: (\d+) rows(?: of ([\w.]+))? -->")
 REASON = re.compile(r"None: \w.{14,}\.$")
-TOKEN = re.compile(r"\[`([\w/]+)`\]\(([^)\s]+)\)|\[[^\]]*\]\([^)\s]+\)|([()])|`(\w+)`")
+TOKEN = re.compile(r"\[`([\w/]+)`\]\(([^)\s]+)\)|\[[^\]]*\]\([^)\s]+\)|([()])|`([\w.]+)`")
+# Of files that are no suites: what a line with the name looks like.
+NAMED = {".py": r"^def {}\(", ".h": r"\b{}\b", ".txt": r"\bNAME {}\s", ".cpp": r"^ *\{{\"{}\","}
 
 
 def cells(line):
@@ -47,8 +53,9 @@ def tables(folder, text):
 
 def has_test(source, suite, name):
     """Whether a file has the test; without a name, any of the suite."""
-    if source.suffix == ".py":
-        return name is None or re.search(rf"^def {name}\(", source.read_text(encoding="utf-8"), re.M) is not None
+    if source.stem == suite:
+        pattern = NAMED[source.suffix].format(re.escape(name or ""))
+        return name is None or re.search(pattern, source.read_text(encoding="utf-8"), re.M) is not None
     name = name or r"(?!DISABLED_)\w+"
     return re.search(rf"TEST(_F|_P)?\(\s*{suite},\s*{name}\s*\)", source.read_text(encoding="utf-8")) is not None
 
@@ -68,8 +75,9 @@ def cell_faults(folder, cell):
             if not source.is_file():
                 faults.append(f"{path} does not exist")
                 source = None
-            elif source.suffix == ".py" and source.stem != suite or not has_test(source, suite, None):
+            elif source.suffix != ".cpp" and source.stem != suite or not has_test(source, suite, None):
                 faults.append(f"{path} has no {suite}")
+                source = None
         elif not name:
             suite, source, named = None, None, True
         elif source is None:
@@ -78,7 +86,7 @@ def cell_faults(folder, cell):
             if not re.search(rf"[\"']{name}[\"']|\{{\"?{name}\b|\b{name}\(", source.read_text(encoding="utf-8")):
                 faults.append(f"{source.name} has no case '{name}'")
         elif not has_test(source, suite, name):
-            faults.append(f"{source.name} has no test '{name}'" + (f" of {suite}" if source.suffix != ".py" else ""))
+            faults.append(f"{source.name} has no test '{name}'" + (f" of {suite}" if source.stem != suite else ""))
     return faults if named or faults else [f"names no test: '{cell}'"]
 
 
@@ -88,8 +96,8 @@ def check_page(root, path, text):
     for line, stated, headings, rows in tables((root / path).parent, text):
         count += 1
         where = f"{path}:{line}"
-        columns = [i for i, heading in enumerate(headings) if heading.startswith("Test")]
-        if not columns:
+        columns = [i for i, heading in enumerate(headings) if heading.startswith(("Test", "Declared"))]
+        if not any(headings[i].startswith("Test") for i in columns):
             faults.append(f"{where}: expected a table with a column 'Test...', found {headings}")
         if len(rows) != stated:
             faults.append(f"{where}: expected {stated} rows, found {len(rows)}")
@@ -132,6 +140,11 @@ PLANTED = [
     ("| 1 | [`Zoo`](c_test.cpp) `good` | [`b_test`](b_test.py) |", "c_test.cpp does not exist"),
     ("| 1 | [`Zoo`](a_test.cpp) | [`c_test`](b_test.py) `test_b` |", "b_test.py has no c_test"),
     ("| 1 | [`Zoo`](a_test.cpp) | [`b_test`](b_test.py) `test_c` |", "b_test.py has no test 'test_c'"),
+    ("| 1 | [`checks`](checks.cpp) `twice`, `purity.order` | [`CMakeLists`](CMakeLists.txt) `Clean.room` |", None),
+    ("| 1 | [`checks`](checks.cpp) `purityXorder` | [`a`](a.h) `A_WORD` |", "checks.cpp has no test 'purityXorder'"),
+    ("| 1 | [`checks`](checks.cpp) | [`a`](a.h) `A_WOR` |", "a.h has no test 'A_WOR'"),
+    ("| 1 | [`b`](a.h) `A_WORD` | [`a`](a.h) |", "a.h has no b"),
+    ("| 1 | [`checks`](checks.cpp) | [`CMakeLists`](CMakeLists.txt) `Clean.roo` |", "CMakeLists.txt has no test 'Clean.roo'"),
     (f"| 2 | {GOOD} | {GOOD} |", "expected the number 1, found '2'"),
     (f"| 1 | {GOOD} |", "expected 3 cells, found 2"),
     (f"| 1 | {GOOD} | {GOOD} |\n| 2 | {GOOD} | {GOOD} |", "expected 1 rows, found 2"),
@@ -144,6 +157,9 @@ def self_test():
     with tempfile.TemporaryDirectory() as directory:
         folder = pathlib.Path(directory)
         (folder / "a_test.cpp").write_text('TEST_F(Zoo, good) {}\nTEST_P(\n    Zoo, each) {}\nCase{"one", 1}, {"two"};\n')
+        (folder / "checks.cpp").write_text('constexpr Check kChecks[] = {\n    {"twice", "..."},\n    {"purity.order",\n')
+        (folder / "a.h").write_text("#define A_WORD 1\n")
+        (folder / "CMakeLists.txt").write_text("add_test(NAME Clean.room\n  COMMAND x)\n")
         (folder / "b_test.py").write_text("def test_b():\n    pass\n")
         for number, (rows, _) in enumerate(PLANTED):
             (folder / f"page{number}.md").write_text(
