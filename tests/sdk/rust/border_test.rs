@@ -64,6 +64,23 @@ fn a_verb_that_takes_more_than_its_plan_states_fails_before_a_kernel_runs() {
     );
 }
 
+/// Pieces of 256 rows at multiples of 256 bytes. The verb itself compares what it takes with its plan.
+#[test]
+fn a_plan_covers_pieces_that_grow_slowly_and_is_exact_for_others() {
+    for growth in [1, 8, 100, 255, 256, 257, 511, 512, 8192, 8200] {
+        let f = Fixture::growing(growth as i64);
+        let e = f.plan().forward_workspace;
+        for rows in (0..300_000_u64).step_by(37) {
+            let bytes = growth * rows.div_ceil(256);
+            let used = (bytes.next_multiple_of(256) + 3 * bytes).next_multiple_of(256) + 100;
+            let stated = rows.next_multiple_of(e.row_multiple) * e.bytes_per_row + e.fixed_bytes;
+            assert!(stated >= used, "{growth} bytes, {rows} rows: {stated} for {used}");
+            assert!(growth % 256 != 0 || stated == used, "{growth}, {rows}: {stated} for {used}");
+            assert_eq!(f.forward(rows as i64), OCTAVO_OK, "{:?}", said());
+        }
+    }
+}
+
 #[test]
 fn a_declined_dtype_is_answered_before_the_verb() {
     let f = Fixture::ready("linear_forward", "declines");

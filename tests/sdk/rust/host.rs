@@ -170,6 +170,20 @@ impl Fixture {
         assert_eq!((f.open(), f.add(), f.seal().0), (OCTAVO_OK, OCTAVO_OK, OCTAVO_OK));
         f
     }
+    pub fn growing(growth: i64) -> Self {
+        let mut f = Fixture::new("nowhere", "panics");
+        let mut v: octavo_value = unsafe { std::mem::zeroed() };
+        (v.type_, v.integer) = (OCTAVO_VALUE_INT, growth);
+        f.options.push(octavo_option_value { name: str_of("growth"), value: v });
+        assert_eq!((f.open(), f.add(), f.seal().0), (OCTAVO_OK, OCTAVO_OK, OCTAVO_OK));
+        f
+    }
+    pub fn plan(&self) -> octavo_linear_plan {
+        let mut plan: octavo_linear_plan = fresh();
+        let linear_plan = self.backend.linear_plan.unwrap();
+        assert_eq!(unsafe { linear_plan(self.session, 0, &mut plan) }, OCTAVO_OK);
+        plan
+    }
     pub fn forward(&self, rows: i64) -> u32 {
         let mut data = [0_f32; 64];
         let mut matrix = |cols| octavo_tensor {

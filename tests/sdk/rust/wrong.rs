@@ -8,6 +8,8 @@ octavo_sys::options! {
         at: String = "nowhere",
         /// what it does
         how: String = "panics" => &["panics", "fails", "grows", "shrinks", "declines", "succeeds_with_an_error"],
+        /// the bytes that pieces of the workspace grow by for each 256 rows
+        growth: i64 = 0 => 0..=8200,
         /// a number
         margin: i64 = 3 => 0..=8,
         /// a number with a fraction
@@ -59,6 +61,12 @@ impl Backend for Wrong {
         }
     }
     fn linear_forward<'c>(&self, p: &mut Pass<'c>, c: &ForwardCall<'c>) -> Done {
+        if self.options.growth > 0 {
+            let bytes = self.options.growth * ((c.y.rows() + 255) / 256);
+            for piece in [bytes, 3 * bytes, 100] {
+                p.matrix(1, piece, OCTAVO_U8)?;
+            }
+        }
         if p.is_measuring() {
             go_wrong(&self.options, "seal")?;
         } else {
