@@ -114,7 +114,7 @@ std::string checkpoint_remedy(const std::string &path) {
     if (const std::vector<std::string> names = saved_names(run.string(), &ignored);
         names.size() > 1)
       return "resume from another checkpoint: without its first line, " + run.string() +
-             "/latest begins with " + names[1];
+             "/latest starts with " + names[1];
   return "resume from another checkpoint";
 }
 

@@ -119,7 +119,7 @@ void Check::tensor(const octavo_tensor *t, const char *name, Dtypes allowed) {
 void Check::same_shape(const octavo_tensor *t, const char *name, const octavo_tensor *like,
                        const char *like_name) {
   if (!ok() || (t->rows == like->rows && t->cols == like->cols)) return;
-  fail(OCTAVO_INVALID, "%s has shape [%lld, %lld]; expected that of %s, [%lld, %lld]", name,
+  fail(OCTAVO_INVALID, "%s has shape [%lld, %lld]; expected the shape of %s, [%lld, %lld]", name,
        static_cast<long long>(t->rows), static_cast<long long>(t->cols), like_name,
        static_cast<long long>(like->rows), static_cast<long long>(like->cols));
 }

@@ -101,7 +101,7 @@ octavo_status check_collective(const Caller &caller, const CollectiveCall &c, ui
   if (!counts_fit(c, world))
     return report_error(caller, OCTAVO_INVALID,
                         "%s: %llu elements to send and %llu to receive do not fit %u ranks; "
-                        "octavo_collective says how they hang together",
+                        "octavo_collective has the rule",
                         verb, static_cast<unsigned long long>(c.send_count),
                         static_cast<unsigned long long>(c.recv_count), world);
   const uint64_t alignment = reduces(c.collective) ? alignof(float) : 1;

@@ -16,7 +16,7 @@ void check_same_codes(Check *check, const octavo_quantize &c) {
   if (!check->ok() || c.out == nullptr || c.out_t == nullptr || c.out->dtype == c.out_t->dtype) {
     return;
   }
-  check->fail(OCTAVO_INVALID, "out_t.dtype = 0x%x; expected that of out, 0x%x", c.out_t->dtype,
+  check->fail(OCTAVO_INVALID, "out_t.dtype = 0x%x; expected 0x%x, as out", c.out_t->dtype,
               c.out->dtype);
 }
 
@@ -83,7 +83,7 @@ void check_output(Check *check, const octavo_quantize &c, const Granularity &g,
   if (!check->ok()) return;
   if (s == nullptr) {
     return check->fail(OCTAVO_INVALID,
-                       "%s is null, but %s is given; expected the scales of its own %s", scale_name,
+                       "%s is null, but %s is given; expected the scales of these %s", scale_name,
                        name, g.parts);
   }
   if (g.is_block ? !is_block_granularity(s->granularity) : !is_row_scaled(s)) {

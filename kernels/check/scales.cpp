@@ -8,7 +8,7 @@ void check_row_scale(Check *check, const octavo_scale *s, const char *name, int6
   check->plain_scale(s, name);
   if (s->dtype != OCTAVO_F32) {
     return check->fail(OCTAVO_UNSUPPORTED,
-                       "%s.dtype = 0x%x; expected 0x%x (f32), that of %s.granularity = 1", name,
+                       "%s.dtype = 0x%x; expected 0x%x (f32), as %s.granularity = 1 has", name,
                        s->dtype, OCTAVO_F32, name);
   }
   if (s->stride < 1) {
@@ -34,7 +34,7 @@ void check_block_scale(Check *check, const octavo_scale *s, const char *name,
   const uint32_t dtype = is_fp4 ? OCTAVO_E4M3FN : is_mx ? OCTAVO_E8M0FNU : OCTAVO_F32;
   if (s->dtype != dtype) {
     return check->fail(OCTAVO_UNSUPPORTED,
-                       "%s.dtype = 0x%x; expected 0x%x (%s), that of %s.granularity = %u", name,
+                       "%s.dtype = 0x%x; expected 0x%x (%s), as %s.granularity = %u has", name,
                        s->dtype, dtype,
                        is_fp4  ? "float8_e4m3fn"
                        : is_mx ? "float8_e8m0fnu"

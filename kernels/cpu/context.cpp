@@ -101,7 +101,7 @@ octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink
   v.level = OCTAVO_LEVEL_DEVICE;
   if (is_this_cpu(device)) {
     v.decision = OCTAVO_ACCEPT_EMULATED;
-    v.text = OCTAVO_STR("The CPU computes FP8 in fp32 arithmetic with the bits of the formats.");
+    v.text = OCTAVO_STR("The CPU computes FP8 in fp32 arithmetic, bit-identical to the formats.");
     v.evidence = OCTAVO_STR("no CPU has FP8 units that give these numbers");
   } else {
     v.decision = OCTAVO_DECLINE;
@@ -110,7 +110,7 @@ octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink
     v.evidence = device.type == OCTAVO_DEVICE_CPU
                      ? octavo_str OCTAVO_STR("a CPU with an index other than 0 was asked for")
                      : octavo_str OCTAVO_STR("a device of another type was asked for");
-    v.remedy = OCTAVO_STR("Ask for device type CPU, index 0, or install kernels for that device.");
+    v.remedy = OCTAVO_STR("Use device type CPU, index 0, or install kernels for that device.");
   }
   sink->verdict(sink->ctx, &v);
   return OCTAVO_OK;

@@ -95,20 +95,20 @@ octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (device.type != OCTAVO_DEVICE_CUDA && device.type != OCTAVO_DEVICE_AUTO) {
     v.text = OCTAVO_STR("These kernels run on CUDA devices only.");
-    v.remedy = OCTAVO_STR("Ask for device type CUDA, or use the kernels of that device.");
+    v.remedy = OCTAVO_STR("Use device type CUDA, or use the kernels of that device.");
   } else if (error == cudaErrorInsufficientDriver) {
     v.text = OCTAVO_STR("The driver is older than CUDA 13.0.");
     v.remedy = OCTAVO_STR("Install a driver of version 580 or later.");
   } else if (error != cudaSuccess || count == 0) {
     v.text = OCTAVO_STR("CUDA finds no device.");
     v.remedy =
-        OCTAVO_STR("Run nvidia-smi to see what the driver says, or set device.kind = \"cpu\".");
+        OCTAVO_STR("Run nvidia-smi to see the driver's error, or set device.kind = \"cpu\".");
   } else if (device.index < 0 || device.index >= count) {
     v.text = OCTAVO_STR("There is no CUDA device with that index.");
     v.remedy = OCTAVO_STR("Set device.index to one that nvidia-smi lists.");
   } else if (capability_of(device.index, &capability) != OCTAVO_OK || capability < kOldest) {
     v.text = OCTAVO_STR("The device has no FP8 units.");
-    v.evidence = OCTAVO_STR("they begin with compute capability 8.9");
+    v.evidence = OCTAVO_STR("they start with compute capability 8.9");
     v.remedy = OCTAVO_STR("Use an Ada, Hopper or Blackwell GPU, or set device.kind = \"cpu\".");
   } else {
     v.decision = OCTAVO_ACCEPT;
@@ -161,8 +161,9 @@ octavo_status open_device(octavo_device device, const octavo_host *host, void **
     if (has_none) {
       cudaGetLastError();
       status = report_error(caller, OCTAVO_UNSUPPORTED,
-                            "open_device: device %d has compute capability %d.%d, for which these "
-                            "kernels have no code; build them with OCTAVO_CUDA_ARCHITECTURES=%d",
+                            "open_device: device %d has compute capability %d.%d, but these "
+                            "kernels have no code for it; build them with "
+                            "OCTAVO_CUDA_ARCHITECTURES=%d",
                             device.index, context->capability / 10, context->capability % 10,
                             context->capability);
     } else {

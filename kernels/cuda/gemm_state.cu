@@ -36,7 +36,7 @@ struct DetourText {
 DetourText text_of(Detour detour) {
   switch (detour) {
     case Detour::kForced:
-      return {true, "computed by the reference kernel, since OCTAVO_CUDA_GEMM says so"};
+      return {true, "computed by the reference kernel, since OCTAVO_CUDA_GEMM selects it"};
     case Detour::kE5m2:
       return {false,
               "converted to bf16 and then multiplied, since cuBLASLt does not multiply E5M2 by "
@@ -48,7 +48,7 @@ DetourText text_of(Detour detour) {
               "its speed"};
     case Detour::kAlignment:
       return {false,
-              "converted to bf16 and then multiplied, since cuBLASLt wants K, rows and addresses "
+              "converted to bf16 and then multiplied, since cuBLASLt requires K, rows and addresses "
               "of codes in multiples of 16 bytes; pad to caps.alignment to have its speed"};
     case Detour::kBlocks:
       return {false,
@@ -63,7 +63,7 @@ DetourText text_of(Detour detour) {
     default:
       return {true,
               "computed through f32 tiles, since cuBLASLt cannot apply its scales or bias; "
-              "scales, bias and rounding are a launch of their own"};
+              "scales, bias and rounding are a separate launch"};
   }
 }
 
@@ -139,7 +139,7 @@ octavo_status gemm_state(Context &context, void *stream, GemmState **out) {
   if (capture != cudaStreamCaptureStatusNone)
     return report_error(context.caller, OCTAVO_WRONG_STATE,
                         "gemm: cuBLASLt did not open with the device, and cannot be opened while "
-                        "the stream is captured; make a product before, which says why");
+                        "the stream is captured; make a product before, whose error has the cause");
   const octavo_status status = open_state(context);
   *out = context.gemm.state.load(std::memory_order_relaxed);
   return status;

@@ -53,7 +53,7 @@ void Options::list(plugin::OptionList<Options> &l) {
       .choices({"adamw", "adam"});
   l.add("amsgrad", &Options::amsgrad, "only false is possible");
   l.add("state_format", &Options::state_format,
-        "of both moments; level: as opt_level says; e4m3-block: E4M3, a scale for 256 elements; "
+        "of both moments; level: as in opt_level; e4m3-block: E4M3, a scale for 256 elements; "
         "coat: E4M3 with dynamic range expansion, groups of 128")
       .choices({"level", "e4m3-block", "coat"});
   l.add("state_rounding", &Options::state_rounding,

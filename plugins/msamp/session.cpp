@@ -79,7 +79,7 @@ Verdict Msamp::take_linear(const Linear &, const Parameter &w) const {
                    "add the linear before the seal of its weight");
   Verdict v = accept(options().fp8_weights() ? "weight E4M3, x E4M3, dy E5M2, dw E4M3"
                                              : "weight f16 cast to E4M3, x E4M3, dy E5M2, dw E4M3");
-  if (is_padded(w)) v.evidence = "N or K is padded inside to what the kernels need";
+  if (is_padded(w)) v.evidence = "N or K is padded inside to the kernels' alignment";
   return v;
 }
 

@@ -45,12 +45,12 @@ void Options::list(plugin::OptionList<Options> &l) {
       .per_linear();
   l.add("scaling_factor_compute_algo", &O::scaling_factor_compute_algo,
         "only the empty text is possible: the profile names the arithmetic")
-      .per_session("no linear has a function of its own: a configuration cannot hold one");
+      .per_session("no linear has a separate function: a configuration cannot hold one");
   l.add("reduce_amax", &O::reduce_amax,
         "amax is the maximum over all ranks; false: each rank keeps its own delayed scales")
       .per_session("ranks reduce amax for all linears, or for none");
   l.add("override_linear_precision", &O::override_linear_precision,
-        "the products that run in the host's precision instead of FP8")
+        "the products that use the host's precision instead of FP8")
       .choices({"none", "fprop", "dgrad", "wgrad", "fprop,dgrad", "fprop,wgrad", "dgrad,wgrad",
                 "fprop,dgrad,wgrad"})
       .per_linear();

@@ -1,4 +1,4 @@
-"""What jax_gpt.py trains: the model of samples/train_gpt on the same text, in flax.nnx.
+"""The model of samples/train_gpt on the same text, in flax.nnx, for jax_gpt.py.
 
 Three blocks of width 96 over 64 bytes of context; the text is Debian's licences, whose last tenth is held
 out. The products run in bfloat16, parameters and the rest in float32.

@@ -1,4 +1,4 @@
-"""A training loop of JAX with flax and optax."""
+"""A JAX training loop with flax and optax."""
 import pathlib
 import sys
 

@@ -1,7 +1,7 @@
 """FSDP2 that goes on where it was stopped: torchrun --nproc-per-node 2 --max-restarts 3 restart.py --folder out
 
-Every rank that is lost ends the others within the timeout, torchrun starts all of them again, and they begin with the
-last whole checkpoint. The result has the bits of a run without a break.
+Every rank that is lost ends the others within the timeout, torchrun starts all of them again, and they start from the last
+whole checkpoint. The result is bit-identical to a run without a break.
 """
 import argparse
 import datetime

@@ -1,4 +1,4 @@
-"""What the samples train: a small GPT on text that a random grammar writes.
+"""The samples' model and data: a small GPT on text that a random grammar writes.
 
 Each token has four likely successors, and one token in ten is free: so the loss falls from
 log(VOCABULARY) towards the entropy of this grammar, and never to 0.
@@ -15,7 +15,7 @@ VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS = 64, 32, 64, 2, 2
 
 
 def arguments():
-    """--steps: optimizer steps; --folder: for what a framework writes."""
+    """--steps: optimizer steps; --folder: for a framework's files."""
     parser = argparse.ArgumentParser(description="Trains a tiny GPT on the CPU.")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--folder", default="tiny_gpt_out")

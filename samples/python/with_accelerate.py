@@ -1,4 +1,4 @@
-"""A training loop of Hugging Face Accelerate, with gradient accumulation."""
+"""A training loop with Hugging Face Accelerate and gradient accumulation."""
 import pathlib
 import sys
 

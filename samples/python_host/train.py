@@ -73,7 +73,7 @@ class Host:
             sys.exit(f"train.py: {what}: status {status}")
 
     def result(self, kind, function, *arguments):
-        """What a function writes through its last argument."""
+        """The value that a function writes through its last argument."""
         out = self.ffi.new(f"{kind} *")
         self.check(function(*arguments, out), function)
         return out[0]
@@ -122,7 +122,7 @@ class Linear:
         desc = host.struct("linear_desc", name=host.text(name), weight=self.parameter)
         self.linear = host.result("uint32_t", host.lib.octavo_add_linear, host.run, desc, host.ffi.NULL)
         if host.constants["NONE"] in (self.parameter, self.linear):
-            sys.exit(f"train.py: {name} stays with the host, see the report; this sample has no product of its own")
+            sys.exit(f"train.py: {name} is not converted, see the report; this sample has no matrix product itself")
 
     # [bind]
     def bind(self):

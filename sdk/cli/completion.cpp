@@ -131,7 +131,7 @@ void print_fish(const Described &program) {
 
 void add_completion(CLI::App &app, int &exit) {
   CLI::App *command = app.add_subcommand(
-      "completion", "Print a script with which a shell completes commands and options");
+      "completion", "Print a script that makes a shell complete commands and options");
   command->require_subcommand(1);
   const std::pair<const char *, void (*)(const Described &)> shells[] = {
       {"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};

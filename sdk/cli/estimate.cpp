@@ -64,7 +64,7 @@ plan::Mesh mesh_of(const Estimate &e) {
     throw Failure(OCTAVO_INVALID, plan::kPlanDomain, "--gather, --dtype: expected fully_shard, ",
                   "which gathers weights, found ddp; add --parallel fsdp");
   if (mesh.is_sharded() && e.gradients != "all")
-    throw Failure(OCTAVO_INVALID, plan::kPlanDomain, "--gradients: expected ddp, in which every ",
+    throw Failure(OCTAVO_INVALID, plan::kPlanDomain, "--gradients: expected ddp, where every ",
                   "rank has the whole model, found fully_shard; add --parallel ddp");
   return mesh;
 }

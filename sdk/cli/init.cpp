@@ -201,9 +201,9 @@ int run_import(const Init &c) {
 void add_init(CLI::App &app, int &exit) {
   CLI::App *command = app.add_subcommand(
       "init",
-      "Create an octavo.toml: by questions, or from a configuration of Accelerate or DeepSpeed");
+      "Create an octavo.toml: by questions, or from an Accelerate or DeepSpeed configuration");
   auto init = std::make_shared<Init>();
-  command->add_flag("--yes", init->yes, "take the default of what no option answers");
+  command->add_flag("--yes", init->yes, "take the defaults where no option answers");
   command->add_flag("--json", init->json, "print JSON (without --from, requires --yes)");
   std::vector<std::string> added;
   for (const wizard::Question &q : wizard::questions()) {
@@ -221,14 +221,14 @@ void add_init(CLI::App &app, int &exit) {
   init->request.add_plugin_options(*command);
   command
       ->add_option("--from", init->from,
-                   "a config.yaml of Accelerate or a JSON file of DeepSpeed, instead of questions")
+                   "an Accelerate config.yaml or a DeepSpeed JSON file, instead of questions")
       ->check(problem_of_empty);
   const std::string handlers =
       "TERecipeKwargs, MSAMPRecipeKwargs, AORecipeKwargs or FP8RecipeKwargs";
   command
       ->add_option(
           "--kwargs", init->kwargs,
-          "a class of Accelerate and its settings, as in TERecipeKwargs margin=0: " + handlers)
+          "an Accelerate class and its settings, as in TERecipeKwargs margin=0: " + handlers)
       ->excludes("--from")
       ->expected(1, 1000);
   command->add_flag("--dry-run", init->dry_run,

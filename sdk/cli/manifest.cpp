@@ -125,7 +125,7 @@ void add_manifest(CLI::App &plugin, int &exit) {
           ->check(CLI::ExistingFile);
   command
       ->add_flag("--only-options", stated->only_options,
-                 "Print these alone, for ID.options.toml next to the plugin's CMakeLists.txt")
+                 "Print only these, for ID.options.toml next to the plugin's CMakeLists.txt")
       ->needs(options)
       ->excludes(version);
   command->callback([stated, &exit] { exit = run(*stated); });

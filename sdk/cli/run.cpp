@@ -22,8 +22,8 @@ sys.exit(run.main())
 
 void add_run(CLI::App &app, int &exit) {
   CLI::App *command = app.add_subcommand("run",
-                                         "Run a script, unchanged, with its FP8 of Accelerate or "
-                                         "the Trainer by Octavo; --help lists options");
+                                         "Run an Accelerate or Trainer script, unchanged, with its "
+                                         "FP8 by Octavo; --help lists options");
   command->set_help_flag();
   command->prefix_command();
   command->callback([command, &exit] {

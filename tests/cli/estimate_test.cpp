@@ -166,7 +166,7 @@ TEST_F(CliEstimate, refuses_what_it_cannot_estimate) {
   const Finished f = octavo({"estimate", dir / "none.json"});
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_THAT(f.err, HasSubstr("cannot be read: No such file or directory; check the path and its "
-                               "permissions; a config.json"));
+                               "permissions; a Hugging Face config.json"));
   EXPECT_EQ(octavo({"estimate", model(gpt2), "--batch", "4"}).exit_code, 2);
 }
 

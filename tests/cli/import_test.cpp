@@ -269,7 +269,7 @@ TEST_F(CliImport, bad_files_name_the_place) {
            {"mixed_precision: fp8\n---\na: 1\n", "expected one document, found a second"},
            {"text\n", ":1:1: expected keys with values, found only a text\n"},
            {"- a\n", ":1:1: expected keys with values, found a list\n"},
-           {"", "expected a config.yaml of Accelerate or a JSON file of DeepSpeed, found no keys"},
+           {"", "expected an Accelerate config.yaml or a DeepSpeed JSON file, found no keys"},
            {"services: {a: 1}\n", "found the key \"services.a\""},
            {"a: " + deep, "expected at most 32 levels, found more\n"},
            {"num_processes: 2\n", "which means mixed_precision: no; there is nothing to import\n"},

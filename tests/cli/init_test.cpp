@@ -58,7 +58,8 @@ TEST_F(CliInit, defaults_run_here) {
   EXPECT_THAT(f.out, HasSubstr(read_text(out)));
   EXPECT_THAT(f.out, ContainsRegex("\nwanted +fp8, backend te\nruns +fp8\ndevice +cpu "));
   EXPECT_THAT(f.out, HasSubstr("\n" + out + " is written. Next: octavo check " + out + "\n"));
-  EXPECT_THAT(read_text(out), HasSubstr("# What the scales of FP8 tensors follow.\nrecipe = "));
+  EXPECT_THAT(read_text(out),
+              HasSubstr("# How the scales of FP8 tensors are computed.\nrecipe = "));
 }
 
 // One recommendation: what init writes, what the samples have, what docs/recipes.md says.

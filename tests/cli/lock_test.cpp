@@ -171,7 +171,7 @@ TEST_F(CliLock, nothing_to_lock) {
   Finished f = octavo({"plugin", "lock"});
   EXPECT_EQ(f.exit_code, 2);
   EXPECT_THAT(f.err,
-              HasSubstr("expected a configuration file, next to which octavo.lock is written"));
+              HasSubstr("expected a configuration file, since octavo.lock is written next to it"));
   f = octavo({"plugin", "lock", config, "--set", "fp8.backend=absent"});
   EXPECT_EQ(f.exit_code, 1);
   EXPECT_THAT(f.err, HasSubstr("none of the backends that it names can be loaded here"));

@@ -103,7 +103,7 @@ def self_test():
             "x: expected 0 to 1099511627776, found -1": (int, "0 to 2^40"),
             "x: expected 0 to 4294967295, found -1": (int, "0 to 2^32 - 1"),
             "x: expected 0.0 to 1e+38, found -1.5": (float, "0 to 1e38"),
-            "x: expected y = \"a\", which alone reads it, found \"b\"": (str, "text"),
+            "x: expected y = \"a\", the only value that reads it, found \"b\"": (str, "text"),
             "x: expected 1, the only one that this version reads, found 2": (int, "1"),
             "y: expected \"a\" or \"b\", found \"?\"": (list, "list of texts"), "": (str, "text")}
     wrong = [error for error, (kind, cell) in said.items() if values("x", kind, error) != cell]

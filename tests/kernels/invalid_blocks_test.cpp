@@ -189,7 +189,7 @@ std::vector<BadCall> bad_calls() {
        kQ,
        [](Calls *t) { t->quantize.out_t = t->wide.tensor(); },
        kInvalid,
-       {"out_t.dtype = 0x80c", "expected that of out, 0x80a"}},
+       {"out_t.dtype = 0x80c", "expected 0x80a, as out"}},
       {"a narrow out",
        kQ,
        [](Calls *t) { t->quantize.out = t->narrow.tensor(); },

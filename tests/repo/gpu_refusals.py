@@ -14,10 +14,10 @@ import tree
 KNOWN = {
     "expected a tensor on cpu, cuda, xpu or a device of PrivateUse1": "devices of other kinds",
     "which is built for ROCm": "GPUs of another vendor have no kernels",
-    "of CUDA 13, by which the kernels multiply": "a library of the machine is missing",
+    "of CUDA 13, since the kernels multiply by it": "a library of the machine is missing",
     "expected a GPU for each, as NCCL needs": "two ranks share one",
     "expected a GPU for each, found ranks": "the same in C++",
-    "warm up as torch.cuda.graph says": "a first step cannot be captured",
+    "warm up as torch.cuda.graph describes": "a first step cannot be captured",
     "aoti_torch_get_current_cuda_stream, found none": "a torch without CUDA cannot have made the tensor",
 }
 NAMES_GPU = re.compile(r"(?<![a-z])(?:cuda|nccl|gpus?)(?![a-z])|rocm", re.I)

@@ -29,7 +29,7 @@ void PrintTo(const Field &f, std::ostream *out) {
 #define DATA(field) "data_of_" #field, "plugin", offsetof(octavo_plugin, field.data), 8
 #define SIZE(field) "size_of_" #field, "plugin", offsetof(octavo_plugin, field.size), 8
 
-constexpr const char *kNoTable = "its table is no octavo_plugin: size ";
+constexpr const char *kNoTable = "its table is not an octavo_plugin: size ";
 // A sanitizer in the helper sees some of these accesses before they happen, and exits.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr const char *kEnded = "the process that tries the plugin first ended ";

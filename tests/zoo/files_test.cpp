@@ -26,7 +26,7 @@ TEST_F(ZooFiles, manifest_without_a_library) {
   dir.write("plugins/fake.octavo-plugin.toml", fake_manifest());
   expect_refusal(
       manifest() + ": names " + library() +
-          ", which does not exist or is no regular file; install the library next to its "
+          ", which does not exist or is not a regular file; install the library next to its "
           "manifest",
       manifest(), "reinstall the plugin: its .so belongs next to the manifest");
 }
@@ -36,7 +36,7 @@ TEST_F(ZooFiles, library_that_is_a_directory) {
   dir.write("plugins/fake.octavo-plugin.toml", fake_manifest());
   expect_refusal(
       manifest() + ": names " + library() +
-          ", which does not exist or is no regular file; install the library next to its "
+          ", which does not exist or is not a regular file; install the library next to its "
           "manifest",
       manifest(), "reinstall the plugin: its .so belongs next to the manifest");
 }
@@ -55,7 +55,7 @@ TEST_F(ZooFiles, library_that_is_no_file) {
   };
   const std::string name = library();
   const char *at = name.c_str();
-  const std::string none = "which does not exist or is no regular file";
+  const std::string none = "which does not exist or is not a regular file";
   expect("FIFO", mkfifo(at, 0644) == 0, none);
   expect("dangling link", symlink((dir / "nowhere.so").c_str(), at) == 0, none);
   expect("link to itself", symlink("fake.so", at) == 0, "Too many levels of symbolic links");
@@ -87,7 +87,7 @@ TEST_F(ZooFiles, same_name_in_two_directories) {
   // The first one wins, even though the second one would work.
   const std::string first = dir / "first/fake.so";
   expect_refusal(first + ": expected the symbol " OCTAVO_PLUGIN_SYMBOL ", found none", first,
-                 "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT");
+                 "the file is not an Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT");
   EXPECT_THAT(list(), HasSubstr("shadowed by " + (dir / "first/fake.octavo-plugin.toml")));
 }
 

@@ -34,7 +34,7 @@ TEST_F(ZooLoad, library_without_the_symbol) {
   put("no_symbol");
   expect_refusal(library() + ": expected the symbol " OCTAVO_PLUGIN_SYMBOL ", found none",
                  library(),
-                 "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT");
+                 "the file is not an Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT");
 }
 
 TEST_F(ZooLoad, symbol_of_another_major) {

@@ -94,7 +94,7 @@ TEST_F(ZooProbe, foreign_bytes_are_no_answer) {
   EXPECT_EQ(request().open(run), OCTAVO_UNSUPPORTED);
   EXPECT_THAT(
       request().host.error(),
-      HasSubstr("first sent what is no answer: expected a record of 4 to 65536 bytes, found "
+      HasSubstr("first sent a malformed answer: expected a record of 4 to 65536 bytes, found "
                 "one of "));
 }
 

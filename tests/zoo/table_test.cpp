@@ -45,13 +45,13 @@ TEST_F(ZooTable, manifest_states_a_newer_minor) {
 TEST_F(ZooTable, wrong_kind) {
   put("plugin_kind");
   expect_refusal_of_library(
-      "its table is no octavo_plugin: size 56, kind 4; expected size 56, kind 6", kRebuild);
+      "its table is not an octavo_plugin: size 56, kind 4; expected size 56, kind 6", kRebuild);
 }
 
 TEST_F(ZooTable, too_small) {
   put("plugin_size");
   expect_refusal_of_library(
-      "its table is no octavo_plugin: size 48, kind 6; expected size 56, kind 6", kRebuild);
+      "its table is not an octavo_plugin: size 48, kind 6; expected size 56, kind 6", kRebuild);
 }
 
 // Only the minor that it needs counts, not that of the headers which it was built with.
@@ -96,14 +96,14 @@ TEST_F(ZooTable, id_differs_from_the_manifest) {
 TEST_F(ZooTable, no_backend_interface) {
   put("no_backend");
   expect_refusal_of_library("expected the interface octavo.backend/1, found none",
-                            "the plugin is no FP8 backend for this host");
+                            "the plugin is not an FP8 backend for this host");
 }
 
 TEST_F(ZooTable, backend_table_of_another_kind) {
   put("backend_kind");
   expect_refusal_of_library(
       "expected the interface octavo.backend/1, found a table of another kind",
-      "the plugin is no FP8 backend for this host");
+      "the plugin is not an FP8 backend for this host");
 }
 
 constexpr const char *kImplement =

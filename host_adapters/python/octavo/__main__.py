@@ -23,8 +23,8 @@ SEARCHING = ("bench", "check", "config schema", "config show", "doctor", "estima
 
 
 def arguments(given, python=sys.executable):
-    """What is given, and what only Python knows: `doctor` also asks the Python that runs this, unless another one is
-    named, and plugins of installed packages are found as `octavo.prepare` finds them."""
+    """The given arguments, and those that only Python knows: `doctor` also asks the Python that runs this, unless another one
+    is named, and plugins of installed packages are found as `octavo.prepare` finds them."""
     added = []
     is_named = any(word == "--python" or word.startswith("--python=") for word in given)
     if given[:1] == ["doctor"] and not is_named and python:

@@ -1,16 +1,16 @@
 """Octavo with Hugging Face Accelerate.
 
-    from octavo.accelerate import Accelerator     # in place of: from accelerate import Accelerator
+    from octavo.accelerate import Accelerator     # instead of: from accelerate import Accelerator
 
-makes mixed_precision="fp8" Octavo's, in a script that is otherwise unchanged: every other name of accelerate is here,
-too. And
+makes mixed_precision="fp8" Octavo's, in a script that is otherwise unchanged: every other name of the package accelerate is
+also here. And
 
     model, optimizer, loader = octavo.accelerate.prepare(accelerator, model, optimizer, loader,
                                                          config="octavo.toml")
 
 replaces accelerator.prepare. Calling octavo.prepare before accelerator.prepare gives the same training, for a model on
 accelerator.device. In addition, this function includes the FP8 state in save_state and load_state, makes the slots equal on
-every rank, and rejects the FP8 mode of Accelerate itself.
+every rank, and rejects Accelerate's own FP8 mode.
 """
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def __getattr__(name):
 
 
 def refuse_fp8_of_accelerate(where, precision):
-    """Raises UnsupportedError where Accelerate itself would convert models to FP8, by this mixed_precision or because of
-    what `accelerate launch --mixed_precision fp8` exports. where: what the error begins with."""
+    """Raises UnsupportedError where Accelerate itself would convert models to FP8, by this mixed_precision or because of the
+    variables that `accelerate launch --mixed_precision fp8` exports. where: the start of the error's text."""
     backend = os.environ.get(launched.PREFIX + "BACKEND", "NO")
     found = 'mixed_precision "fp8"' if precision == "fp8" else f"{launched.PREFIX}BACKEND={backend}"
     if issubclass(accelerate.Accelerator, Accelerator) or (precision != "fp8" and backend.upper() == "NO"):
         return
     raise UnsupportedError(
-        f'{where}: expected mixed_precision "no" or "bf16", found {found}, by which Accelerate itself would convert the '
-        "model; choose bf16, for accelerate launch, too, and configure FP8 in octavo.toml, or start the program by "
+        f'{where}: expected mixed_precision "no" or "bf16", found {found}: Accelerate itself would convert the '
+        "model; choose bf16, also for accelerate launch, and configure FP8 in octavo.toml, or start the program by "
         "octavo run, which hands its FP8 to Octavo")
 
 
@@ -86,15 +86,15 @@ def _check_plugin(accelerator):
 
 
 def _joined(optimizer, models):
-    """What steps these prepared models, given an optimizer of some of their parameters: the same one, or that of the
-    backend."""
+    """The optimizer that steps these prepared models, given one of some of their parameters: the same one, or the
+    backend's."""
     models = [m for m in models if session_of(m).needs_own_optimizer and _has(optimizer, m)[0]]
     if not models:
         return optimizer
     if not _has(optimizer, models[0])[1]:
         session_of(models[0]).expect_weights_in_model(
             "optimizer", "one over several models, or of further parameters,",
-            "make one optimizer for each model, of its parameters alone")
+            "make one optimizer for each model, of only its parameters")
     return join(models[0], optimizer)
 
 
@@ -140,7 +140,7 @@ def _save_with(accelerator, model, choice):
 
 
 def _prepare(accelerator, prepare_rest, objects, options, fp8_state):
-    """Converts the models of `objects` that train, joins the optimizers of theirs and of models of earlier calls, and
+    """Converts the models of `objects` that train, joins their optimizers and the optimizers of models of earlier calls, and
     gives all of them, in their order, to prepare_rest."""
     objects = list(objects)
     new = [i for i, o in enumerate(objects) if _is_new(o)]
@@ -197,8 +197,8 @@ def prepare(accelerator: _Plain, model: torch.nn.Module, optimizer: torch.optim.
     values of the latter.
 
     config, recipe, skip, module_filter, overrides, fsdp_gather: as in octavo.prepare. Call it on every rank. save_state
-    writes the FP8 state as octavo.safetensors, and load_state restores it bit for bit. fp8_state="anew": load_state does
-    not read it, and scales begin anew: for a checkpoint without FP8, or of another backend, recipe or option.
+    writes the FP8 state as octavo.safetensors, and load_state restores it bit-identically. fp8_state="anew": load_state does
+    not read it, and scales start anew: for a checkpoint without FP8, or of another backend, recipe or option.
 
     Raises UnsupportedError for an accelerator with mixed_precision="fp8", and the errors of
     octavo.prepare. Model and optimizer are then unchanged.
@@ -217,8 +217,8 @@ class Accelerator(_Plain):
     It takes the arguments of its base class, octavo_config: a file or an octavo.Config, octavo_fsdp_gather and
     octavo_shard_optimizer_state: fsdp_gather and shard_optimizer_state of octavo.prepare, and octavo_fp8_state: fp8_state of
     octavo.accelerate.prepare. With octavo_shard_optimizer_state, save_state, load_state and get_state_dict gather the whole
-    state on every rank. Without octavo_config, FP8 is configured by recipe objects of kwargs_handlers, else by what
-    `accelerate launch` exports (ACCELERATE_FP8_*), else by the defaults of octavo.prepare. Everything outside of FP8
+    state on every rank. Without octavo_config, FP8 is configured by recipe objects of kwargs_handlers, else by the variables
+    that `accelerate launch` exports (ACCELERATE_FP8_*), else by the defaults of octavo.prepare. Everything outside of FP8
     layers runs in bf16, as with Accelerate, and mixed_precision is "bf16".
 
     prepare takes models and optimizers in any number and order, together or in several calls; a model without
@@ -257,7 +257,7 @@ class Accelerator(_Plain):
 
     @property
     def fp8_backend(self):
-        """None of Accelerate's own: it would convert the model a second time where the launcher names one."""
+        """Empty: Accelerate's own backend would convert the model a second time where the launcher names one."""
         if self._octavo is None:
             return super().fp8_backend
         return accelerate.utils.dataclasses.FP8BackendType.NO

@@ -17,13 +17,13 @@ Configuration = Union[str, "os.PathLike[str]", Mapping, "Config", None]
 
 
 def path_of(path):
-    """Also of names that are no UTF-8, as the system has them. Raises InvalidError for what cannot be one."""
+    """Also of names that are not UTF-8, as the system has them. Raises InvalidError for an object that cannot be a path."""
     try:
         data = os.fsencode(path)
     except UnicodeEncodeError:
         data = b"\0"
     if b"\0" in data:
-        raise InvalidError(f"{path!a:.200}: expected the path of a file, found a text that is none; give another one")
+        raise InvalidError(f"{path!a:.200}: expected the path of a file, found a text with a null character; give another one")
     return _abi.Str(data, len(data))
 
 
@@ -89,7 +89,7 @@ def _overrides_of(recipe):
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What to open: a file or TOML text, and overrides with precedence over it.
+    """A file or TOML text to open, and overrides with precedence over it.
 
     Args:
         path: The path of an octavo.toml, or the name for `text` in messages.

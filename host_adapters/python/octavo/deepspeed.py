@@ -3,9 +3,8 @@
     engine, optimizer, loader, scheduler = octavo.deepspeed.initialize(model=model, optimizer=optimizer, config=settings,
                                                                        octavo_config="octavo.toml")
 
-replaces deepspeed.initialize. The ranks combine their maxima, the steps of DeepSpeed's optimizer are the
-boundaries of the FP8 state, and a step whose backward met Inf or NaN changes nothing, as everywhere else.
-Checkpoints carry the FP8 state as client_state:
+replaces deepspeed.initialize. The ranks combine their maxima, each optimizer step is a boundary of the FP8 state, and a step
+whose backward met Inf or NaN changes nothing, as everywhere else. Checkpoints carry the FP8 state as client_state:
 
     engine.save_checkpoint(folder, client_state={"octavo": octavo.state_dict(model)})
     _, saved = engine.load_checkpoint(folder)
@@ -41,8 +40,8 @@ def initialize(*args, octavo_config=None, octavo_recipe=None, octavo_skip=None, 
     every rank.
 
     Raises UnsupportedError for a backend that keeps weights or gradients in its own format, for fp16, pipelines
-    and models of deepspeed.zero.Init, and the errors of octavo.prepare. The model is plain after an error, of
-    DeepSpeed, too.
+    and models of deepspeed.zero.Init, and the errors of octavo.prepare. The model is plain after an error, also after one that
+    DeepSpeed raises.
     """
     given = inspect.signature(deepspeed.initialize).bind(*args, **kwargs).arguments
     model, optimizer, config = given.get("model"), given.get("optimizer"), given.get("config")
@@ -77,8 +76,8 @@ def initialize(*args, octavo_config=None, octavo_recipe=None, octavo_skip=None, 
 
 
 def _forget_left_out(model, args):
-    """DeepSpeed leaves out a step whose gradients it finds infinite, before it calls the optimizer. What casts
-    recorded of that step is no part of the next one."""
+    """DeepSpeed leaves out a step whose gradients it finds infinite, before it calls the optimizer. The next step does not
+    count the values that casts recorded in that one."""
     session = session_of(model)
     engine = _engines.get(session, lambda: None)()
     if engine is not None and engine.skipped_steps > _left_out.get(session, 0):

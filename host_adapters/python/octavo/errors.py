@@ -67,7 +67,7 @@ def error(status, text):
 
 def renamed(where: str, **names: str) -> Callable[[Function], Function]:
     """Decorates a function some of whose keywords have other names now: {old: what to give, as "skip=..."}. An old one is one
-    InvalidError that says so."""
+    InvalidError that names the new one."""
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def checked(*args, **kwargs):

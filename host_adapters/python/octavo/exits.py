@@ -3,7 +3,7 @@
     with octavo.exits():
         main()
 
-The codes are those of sysexits.h with the nearest meaning. torchrun restarts after any of them, up to
+The codes are the ones in sysexits.h with the nearest meaning. torchrun restarts after any of them, up to
 --max-restarts; a scheduler that reads codes can tell the first row from the others.
 """
 import contextlib
@@ -24,7 +24,7 @@ def exit_code(error: BaseException) -> int:
     """The code for an exception.
 
     Args:
-        error: What ended the program.
+        error: The exception that ended the program.
 
     Returns:
         75: a rank ended, hangs or came late: start every rank again from a checkpoint. 74: a disk is full, or a file cannot
@@ -52,7 +52,7 @@ def exit_code(error: BaseException) -> int:
 @contextlib.contextmanager
 def exits() -> Iterator[None]:
     """Around a program's main function: an exception ends the process at once, with its traceback on stderr and
-    its exit_code. It waits for no thread of torch's, since one may be in a collective that nobody answers.
+    its exit_code. It does not wait for torch's threads, since one may be in a collective that nobody answers.
     SystemExit and KeyboardInterrupt pass through."""
     try:
         yield

@@ -36,8 +36,8 @@ def _expect_regular(status):
 
 
 def replace(path, write):
-    """Calls write(partial) with a path in the same folder, and puts what it wrote in the place of `path`. What write
-    and the file system raise passes through; the file that was there stays then."""
+    """Calls write(partial) with a path in the same folder, and replaces `path` by the file that it wrote. Errors of write and
+    of the file system pass through; then the earlier file stays."""
     path = os.fspath(path)
     partial = path + ".partial"
     try:

@@ -1,4 +1,4 @@
-"""What is wrong with the Python that octavo is installed in, for `octavo doctor`. Imports no framework."""
+"""Problems of the Python that octavo is installed in, for `octavo doctor`. Imports no framework."""
 import importlib.metadata
 import importlib.util
 import pathlib
@@ -62,11 +62,11 @@ def _problems():
         places = " and ".join(f"{version} in {folder}" for version, folder in octavos)
         yield problem(f"expected one octavo, found {places}; the first one counts", "run `python -m pip uninstall octavo`")
     elif octavos and not here.is_relative_to(octavos[0][1]):
-        yield problem(f"expected the octavo that is installed in {octavos[0][1]}, found that of {here} before it on sys.path; "
+        yield problem(f"expected the octavo that is installed in {octavos[0][1]}, found {here} before it on sys.path; "
                       "take that folder out of PYTHONPATH")
     own = library.version()
     if octavos and octavos[0][0] != own:
-        yield problem(f"expected liboctavo {octavos[0][0]}, as the package says, found {own} in {library.folder()}; "
+        yield problem(f"expected liboctavo {octavos[0][0]}, the package's version, found {own} in {library.folder()}; "
                       "unset OCTAVO_LIBRARY_DIR, or install the wheel again")
     torch = version_of("torch")
     if torch is None and version_of("jax") is None:

@@ -1,4 +1,4 @@
-"""Settings of Accelerate as overrides of a configuration: what `accelerate launch` hands to the script in
+"""Accelerate's settings as overrides of a configuration: what `accelerate launch` hands to the script in
 ACCELERATE_FP8_*, and recipe objects of kwargs_handlers. docs/import.md has the same keys for files."""
 import os
 
@@ -53,10 +53,9 @@ def _te(settings):
 def overrides(environment):
     """The overrides of ACCELERATE_FP8_* in a mapping of names to texts.
 
-    Without ACCELERATE_FP8_BACKEND the backend is te, as in `octavo init --from`. Of the launcher's settings
-    those of the chosen backend count: it always exports the defaults of all. Where Octavo's default differs
-    from Accelerate's, it is Accelerate's: a history of 1024, and the head in FP8. Raises InvalidError and
-    UnsupportedError by the name of the variable.
+    Without ACCELERATE_FP8_BACKEND the backend is te, as in `octavo init --from`. Only the launcher's settings for the chosen
+    backend count: it always exports the defaults of all. Where Octavo's default differs from Accelerate's, it is Accelerate's:
+    a history of 1024, and the head in FP8. Raises InvalidError and UnsupportedError by the name of the variable.
     """
     settings = {name.removeprefix(PREFIX): text for name, text in environment.items() if name.startswith(PREFIX)}
     backend = settings.get("BACKEND", "te").lower()
@@ -72,7 +71,7 @@ def overrides(environment):
 
 
 def settings_of(handler):
-    """The variables that mean what a recipe object of Accelerate says; None for another object."""
+    """The variables that mean the same as one of Accelerate's recipe objects; None for another object."""
     kinds = {"TERecipeKwargs": "te", "MSAMPRecipeKwargs": "msamp", "AORecipeKwargs": "ao", "FP8RecipeKwargs": None}
     kind = type(handler).__name__
     if kind not in kinds:

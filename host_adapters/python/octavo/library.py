@@ -13,7 +13,7 @@ from .errors import ResourceError
 
 
 def once(function):
-    """What the first call returned, which other threads wait for."""
+    """The result of the first call, which other threads wait for."""
     lock, inner = threading.RLock(), functools.lru_cache(maxsize=None)(function)
 
     @functools.lru_cache(maxsize=None)

@@ -33,7 +33,7 @@ class OctavoPrecision(Precision):
     config, recipe, skip, module_filter, overrides, fsdp_gather, record_every_n_steps: as in octavo.prepare. The module is
     converted in place before configure_optimizers runs. A backend with its own Adam replaces each Adam or AdamW that
     configure_optimizers returns. Weights that are frozen then may train later. Lightning's checkpoints include the FP8
-    state, which `ckpt_path` reads. fp8_state="anew": it is not read, and scales begin anew: for a checkpoint without FP8,
+    state, which `ckpt_path` reads. fp8_state="anew": it is not read, and scales start anew: for a checkpoint without FP8,
     or of another backend, recipe or option. The Trainer's loggers get what octavo.telemetry(flat=True) gives of each step
     that is recorded.
     """

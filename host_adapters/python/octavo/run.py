@@ -1,7 +1,7 @@
 """`octavo run [OPTIONS] SCRIPT ARGS`, or `-m MODULE ARGS`: an unchanged program whose FP8 is Octavo's.
 
 It is the only place of this package that changes what belongs to another one, and only in the process of the program.
-docs/run.md has the list of what it changes.
+docs/run.md lists its changes.
 """
 import functools
 import importlib.abc
@@ -17,15 +17,15 @@ from .errors import InvalidError, OctavoError
 USAGE = """usage: octavo run [OPTIONS] SCRIPT [ARGS ...]
        octavo run [OPTIONS] -m MODULE [ARGS ...]
        accelerate launch ... -m octavo.run [OPTIONS] SCRIPT [ARGS ...]
-Runs a program of Accelerate or of the Trainer of transformers, unchanged, with Octavo's FP8.
+Runs an Accelerate or Trainer program, unchanged, with Octavo's FP8.
   --config FILE            an octavo.toml
-  --fp8-state saved|anew   anew: a checkpoint's FP8 state is not read, and scales begin anew"""
+  --fp8-state saved|anew   anew: a checkpoint's FP8 state is not read, and scales start anew"""
 _VARIABLE = "ACCELERATE_MIXED_PRECISION"
 
 
 class _Afterwards(importlib.abc.MetaPathFinder):
-    """Calls a function with a module when it was loaded: {name: function}. Nothing is imported for it, since a
-    program may set variables before its first import."""
+    """Calls a function with a module when it was loaded: {name: function}. It imports no module itself, since a program may
+    set variables before its first import."""
 
     def __init__(self, changes):
         self._changes, self._is_asking = changes, False
@@ -54,7 +54,7 @@ class _Afterwards(importlib.abc.MetaPathFinder):
 
 
 class Program:
-    """What `octavo run` runs. config: the path of an octavo.toml, or None for what the launcher exports, else the
+    """The program that `octavo run` runs. config: the path of an octavo.toml, or None: the launcher's variables, else the
     defaults. fp8_state: as in OctavoCallback."""
 
     def __init__(self, config=None, fp8_state="saved"):
@@ -129,7 +129,7 @@ class Program:
     def _ended(self, name):
         if not self.asked:
             _say(f"nothing in {name} trained in FP8: expected accelerator.prepare of an "
-                 'Accelerator(mixed_precision="fp8"), or a Trainer of transformers, in this process, found neither')
+                 'Accelerator(mixed_precision="fp8"), or a transformers Trainer, in this process, found neither')
 
 
 def _say(text):

@@ -213,7 +213,7 @@ def with_kind(config, kind):
 
 class Run:
     """An open run of liboctavo. Use it from one thread at a time. device: (_abi.DEVICE_..., index),
-    or by default what the configuration says."""
+    or by default the configuration's."""
 
     def __init__(self, config, host_address=None, take=None, device=(_abi.DEVICE_AUTO, 0)):
         self._library = liboctavo()
@@ -261,12 +261,12 @@ class Run:
 
     @property
     def backend(self):
-        """The id of the chosen backend; empty if there is none."""
+        """The id of the chosen backend; empty without one."""
         return str(self._library.octavo_run_backend_id(self.handle))
 
     @property
     def device(self):
-        """What the run computes on, as (_abi.DEVICE_..., index); None without a backend."""
+        """The device of the run, as (_abi.DEVICE_..., index); None without a backend."""
         desc = self._library.octavo_run_session_desc(self.handle)
         return (desc.contents.device.type, desc.contents.device.index) if desc else None
 
@@ -362,7 +362,7 @@ class Run:
             self._library.octavo_store_close(store)
 
     def save(self, directory, addresses, step):
-        """Writes a checkpoint of the slots at these addresses, by id; None for those that are no part of one."""
+        """Writes a checkpoint of the slots at these addresses, by id; None for slots that it leaves out."""
         self._over(addresses, lambda store: self._check(
             self._library.octavo_store_save(store, path_of(directory), step), "octavo_store_save"))
 
@@ -398,7 +398,7 @@ class Run:
         return self._options(_abi.NONE)
 
     def layer_options(self):
-        """Those of layers in FP8 that differ, by rules of the configuration: {layer: {name: value}}."""
+        """The options of layers in FP8 that differ by rules of the configuration: {layer: {name: value}}."""
         found = {name: self._options(id) for id, name in enumerate(self._linears)}
         return {name: options for name, options in found.items() if options}
 
@@ -408,7 +408,7 @@ class Run:
         return f"{plugin.contents.id} {plugin.contents.version} {plugin.contents.sha256}" if plugin else ""
 
     def report(self, format="text"):
-        """What was requested, what was tried, what runs, and where each layer went. format: "text",
+        """The request, every candidate, the chosen backend, and the placement of each layer. format: "text",
         "tree" or "json"."""
         status, text = _lines(lambda line: self._library.octavo_report(self.handle, _abi.Str.of(format),
                                                                        line, None))

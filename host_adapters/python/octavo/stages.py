@@ -25,7 +25,7 @@ OUTPUTS = [ctypes.POINTER(Stage), ctypes.c_uint64, ctypes.POINTER(Sizes)]
 
 def collect(take_diagnostics, function, *arguments):
     """([Stage], bytes of send and of recv, bytes of state) by a library's function that plans a reduction.
-    Raises the error of the backend's status, with what take_diagnostics returns."""
+    Raises the error of the backend's status, with the text that take_diagnostics returns."""
     found, sizes = (Stage * _MOST_STAGES)(), Sizes()
     status = function(*arguments, found, _MOST_STAGES, ctypes.byref(sizes))
     if status:

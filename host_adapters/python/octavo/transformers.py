@@ -1,10 +1,10 @@
-"""Octavo with the Trainer of Hugging Face transformers.
+"""Octavo with Hugging Face transformers' Trainer.
 
     trainer = Trainer(model, args, train_dataset=data, callbacks=[OctavoCallback("octavo.toml")])
 
 The model is converted when the Trainer is created, before any optimizer exists. The optimizer is
-joined when training begins. Subclasses of Trainer work, too. msamp requires torch's Adam or AdamW;
-te works with any optimizer.
+joined when training starts. Subclasses of Trainer also work. msamp requires torch's Adam or AdamW; te works with any
+optimizer.
 """
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class OctavoCallback(transformers.TrainerCallback):
     config, recipe, skip, module_filter, overrides, fsdp_gather, record_every_n_steps: as in octavo.prepare. The FP8 state
     is saved as octavo.safetensors in each checkpoint folder. When training resumes, it is read from the folder `resume` if
     given, then from args.resume_from_checkpoint, then from the folder of the step in args.output_dir. fp8_state="anew": it
-    is not read, and scales begin anew: for a checkpoint without FP8, or of another backend, recipe or option.
+    is not read, and scales start anew: for a checkpoint without FP8, or of another backend, recipe or option.
 
     octavo_fp8_layers (layers that made an FP8 call), octavo_layers_without_calls (placed in FP8, and made none),
     octavo_host_layers, octavo_skipped_steps and what octavo.telemetry(flat=True) gives are added to the Trainer's
-    log_history and to the logs that later callbacks receive. The logger "octavo" receives the report when training
-    begins. A warning after the first step names layers without calls.
+    log_history and to the logs that later callbacks receive. The logger "octavo" receives the report when training starts. A
+    warning after the first step names layers without calls.
     """
 
     @renamed("OctavoCallback", filter="module_filter=", gather="fsdp_gather=", telemetry="record_every_n_steps=")
@@ -64,7 +64,7 @@ class OctavoCallback(transformers.TrainerCallback):
 
     def on_init_end(self, args, state, control, model=None, **kwargs):
         refuse_fp8_of_accelerate("OctavoCallback", getattr(args, "mixed_precision", "no"))
-        expect_whole(model, "OctavoCallback", "the Trainer saves models on one rank alone")
+        expect_whole(model, "OctavoCallback", "the Trainer saves models only on one rank")
         prepare(model, None, **self._arguments)
 
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
@@ -72,7 +72,7 @@ class OctavoCallback(transformers.TrainerCallback):
             session = session_of(model)
         except StateError as e:
             raise StateError(
-                "OctavoCallback: expected the model with which the Trainer was created, found "
+                "OctavoCallback: expected the model that the Trainer was created with, found "
                 "another one; pass the callback as Trainer(callbacks=[...]), and pass model "
                 "instead of model_init") from e
         self._join(session, optimizer)

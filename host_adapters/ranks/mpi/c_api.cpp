@@ -39,7 +39,7 @@ octavo_status on(octavo_mpi *c, const char *verb, Body &&body) {
   if (c->communicator.is_inherited())
     return report_error(caller, OCTAVO_WRONG_STATE,
                         "%s: expected the process that opened the communicator, found a child of "
-                        "fork, in which MPI does not work",
+                        "fork, where MPI does not work",
                         verb);
   return guarded(caller, verb, [&] { return body(c->communicator); });
 }

@@ -169,7 +169,7 @@ class Operation {
 
 octavo_status Communicator::agree(const char *verb, Ask ask) {
   if (has_failed()) return refuse_after_failure(verb);
-  static_assert(sizeof(Ask) == 32, "what octavo_mpi.h says");
+  static_assert(sizeof(Ask) == 32, "as in octavo_mpi.h");
   MPI_Request request = MPI_REQUEST_NULL;
   int code = MPI_SUCCESS;
   {
@@ -203,7 +203,7 @@ octavo_status Communicator::agree(const char *verb, Ask ask) {
     if (asks_[r].status != OCTAVO_OK)
       return report_error(caller_, asks_[r].status,
                           "%s: rank %u of %u: not carried out, since rank %u was refused for its "
-                          "arguments; its own message says why",
+                          "arguments; its own message has the cause",
                           verb, rank_, world_, r);
   return OCTAVO_OK;
 }

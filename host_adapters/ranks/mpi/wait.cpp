@@ -89,7 +89,7 @@ octavo_status Communicator::find_abort(const char *verb) {
   was_told_ = true;
   return fail(
       "%s: rank %u of %u: given up, since rank %d has failed or called octavo_mpi_abort; its "
-      "own message says why",
+      "own message has the cause",
       verb, rank_, world_, from.MPI_SOURCE);
 }
 

@@ -45,7 +45,7 @@ octavo_status on(octavo_nccl *c, const char *verb, Body &&body) {
   if (c->communicator.is_inherited())
     return report_error(caller, OCTAVO_WRONG_STATE,
                         "%s: expected the process that opened the communicator, found a child of "
-                        "fork, in which neither CUDA nor NCCL works; open it after exec",
+                        "fork, where neither CUDA nor NCCL works; open it after exec",
                         verb);
   return guarded(caller, verb, [&] { return body(c->communicator); });
 }
@@ -81,7 +81,7 @@ octavo_status broadcast_on_host(void *ctx, uint32_t root, void *data, uint64_t b
 octavo_status check_desc(const Caller &caller, const octavo_nccl_desc &d) {
   const char *verb = "octavo_nccl_open";
   if (d.id == nullptr)
-    return report_error(caller, OCTAVO_INVALID, "%s: id: expected that of rank 0, found null",
+    return report_error(caller, OCTAVO_INVALID, "%s: id: expected the id of rank 0, found null",
                         verb);
   if (d.world < 1 || d.world > nccl::kMostRanks || d.rank >= d.world)
     return report_error(caller, OCTAVO_INVALID,

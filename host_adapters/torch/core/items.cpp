@@ -50,7 +50,7 @@ Items::Items(const Entry &e, uint32_t verb, const ParameterSet &given, View hype
   }
   if (next_weight != given.weights.size() || next_gradient != given.gradients.size())
     raise(OCTAVO_INVALID, "parameters: expected " + std::to_string(next_weight) + " weights and " +
-                              std::to_string(next_gradient) + " gradients of torch, found " +
+                              std::to_string(next_gradient) + " plain gradients, found " +
                               std::to_string(given.weights.size()) + " and " +
                               std::to_string(given.gradients.size()));
 }

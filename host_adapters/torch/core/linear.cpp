@@ -44,7 +44,7 @@ struct ForwardCall {
           OCTAVO_UNSUPPORTED,
           e.name(OCTAVO_OWNER_PARAMETER, shape.parameter) +
               ": expected an evaluation that reads codes, found one in the host's precision, which "
-              "reads the weight itself, and its codes alone were gathered; set "
+              "reads the weight itself, and only its codes were gathered; set "
               "fp8.te.use_autocast_during_eval = true, or octavo.prepare(fsdp_gather=\"values\")");
   }
 

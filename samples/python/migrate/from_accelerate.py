@@ -1,4 +1,4 @@
-"""A training of Accelerate with mixed_precision="fp8", moved to Octavo."""
+"""An Accelerate program with mixed_precision="fp8", moved to Octavo."""
 import pathlib
 import sys
 

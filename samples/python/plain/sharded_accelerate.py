@@ -1,6 +1,6 @@
 """Hugging Face Accelerate with FSDP2: torchrun --nproc-per-node 2 sharded_accelerate.py
 
-Accelerate shards on GPUs alone. On CPUs it averages gradients instead.
+Accelerate shards only on GPUs. On CPUs it averages gradients instead.
 """
 import pathlib
 import sys

@@ -1,6 +1,6 @@
 """TRL's SFTTrainer with FSDP2: torchrun --nproc-per-node 2 sharded_sft.py
 
-It shards on GPUs alone. On CPUs it averages gradients instead.
+It shards only on GPUs. On CPUs it averages gradients instead.
 """
 import pathlib
 import sys

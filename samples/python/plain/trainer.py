@@ -1,4 +1,4 @@
-"""The Trainer of Hugging Face transformers, with a Llama model."""
+"""transformers' Trainer, with a Llama model."""
 import pathlib
 import sys
 

@@ -32,7 +32,7 @@ void add_run(Json &all, const Json &j, const Json &report) {
   else if (report["runs"] != "fp8")
     all.push_back(finding(
         "error", "run",
-        "the configuration asks for \"" + text_of(report, "runs") + "\", so nothing runs in FP8",
+        "the configuration sets \"" + text_of(report, "runs") + "\", so nothing runs in FP8",
         text_of(j, "to_fp8")));
   else if (refused)
     all.push_back(finding("warning", "run", report["first_refusal"]));

@@ -9,7 +9,7 @@ namespace octavo::cli::estimate {
 
 void ModelOptions::add(CLI::App &command, const std::string &usual, bool needs_batch) {
   command
-      .add_option("model", model, "a config.json of Hugging Face, or a shapes file (page estimate)")
+      .add_option("model", model, "a Hugging Face config.json, or a shapes file (page estimate)")
       ->required()
       ->check(problem_of_empty);
   request.add_config_options(command);

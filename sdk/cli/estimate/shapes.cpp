@@ -22,7 +22,7 @@ std::string bytes_of(const std::string &path) {
     return CheckedFile(path, kEstimateDomain).read(kMostBytes);
   } catch (const Failure &f) {
     throw Failure(f.status(), kEstimateDomain, f.text(),
-                  "; a config.json of Hugging Face, or a shapes file (page estimate), is meant");
+                  "; a Hugging Face config.json, or a shapes file (page estimate), is meant");
   }
 }
 
@@ -150,7 +150,7 @@ Shapes read_shapes(const std::string &path) {
   for (const Tensor &t : s.tensors)
     if (!names.insert(t.name).second)
       throw Failure(OCTAVO_INVALID, kEstimateDomain, path, ": two tensors have the name \"", t.name,
-                    "\"; give each linear and parameter a name of its own");
+                    "\"; give each linear and parameter its own name");
   return s;
 }
 

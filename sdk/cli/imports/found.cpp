@@ -30,7 +30,7 @@ void refuse_binary(const std::string &text, const std::string &path) {
         byte == 0)
       throw Failure(OCTAVO_INVALID, kImportDomain, place_at(path, text, i),
                     ": expected text in UTF-8, found the byte ", static_cast<int>(byte),
-                    "; name a config.yaml of Accelerate or a JSON file of DeepSpeed");
+                    "; name an Accelerate config.yaml or a DeepSpeed JSON file");
     i += length;
   }
 }

@@ -82,7 +82,7 @@ Answer products(Import &import, const KeyRow &row, const Found &found) {
   import.set(row.becomes, high.empty() ? "none" : high, found);
   if (is_text && (import.where & kAccelerate) != 0)
     return {Outcome::kTranslated,
-            "a tuple in YAML is a text, of which Accelerate reads the first three characters; here "
+            "a tuple in YAML is a text, and Accelerate reads its first three characters; here "
             "the tuple counts"};
   return {Outcome::kArrives, ""};
 }

@@ -78,7 +78,7 @@ const std::vector<KeyRow> &host_keys() {
         {"msamp.use_te", kDeepSpeed, "",
          "true is refused: one backend runs a linear; set fp8.backend to te or msamp", with_te},
         {"fp8.enabled", kDeepSpeed, "mixed_precision",
-         "true is mixed_precision = \"fp8\"; the section's other keys are those of fp8_config",
+         "true is mixed_precision = \"fp8\"; the section's other keys are the keys of fp8_config",
          enabled},
         {"bf16.enabled", kDeepSpeed, "mixed_precision", "true is mixed_precision = \"bf16\"",
          enabled},

@@ -81,7 +81,7 @@ void settle_backend(Import &import, bool is_fp8) {
   if (import.where == kDeepSpeed && import.backend == "msamp" &&
       import.find("fp8.msamp.opt_level") == nullptr) {
     import.set("fp8.msamp.opt_level", "O1", none);
-    import.settings.back().comment = "What Accelerate takes for DeepSpeed without opt_level.";
+    import.settings.back().comment = "Accelerate's value for DeepSpeed without opt_level.";
   }
   settle_defaults(import);
 }

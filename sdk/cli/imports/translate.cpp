@@ -140,7 +140,7 @@ unsigned kind_of_file(const std::vector<Found> &found, const std::string &file, 
     for (const char *section : sections)
       if (section_of(f.key) == section) return kDeepSpeed;
   throw Failure(OCTAVO_INVALID, kImportDomain, file,
-                ": expected a config.yaml of Accelerate or a JSON file of DeepSpeed, found ",
+                ": expected an Accelerate config.yaml or a DeepSpeed JSON file, found ",
                 found.empty() ? "no keys" : "the key \"" + found.front().key + "\"",
                 "; settings of a script go in as octavo init --kwargs TERecipeKwargs margin=0");
 }

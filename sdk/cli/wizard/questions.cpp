@@ -44,7 +44,7 @@ const std::vector<Question> &questions() {
       {"--recipe",
        "fp8.te.recipe",
        "Which recipe?",
-       "What the scales of FP8 tensors follow.",
+       "How the scales of FP8 tensors are computed.",
        "te",
        nullptr,
        std::string("delayed"),
@@ -71,11 +71,11 @@ const std::vector<Question> &questions() {
       {"--algorithm",
        "fp8.te.amax_compute_algo",
        "Scale from the largest amax in the history, or from the latest one?",
-       "The largest amax of the history, or that of the last step.",
+       "The largest amax of the history, or the one from the last step.",
        "te",
        "delayed",
        std::string("max"),
-       {{"max", "the largest amax"}, {"most_recent", "that of the last step"}}},
+       {{"max", "the largest amax"}, {"most_recent", "the amax of the last step"}}},
       {"--margin", "fp8.te.margin", "Which margin? Scales are divided by 2^margin.",
        "Scales are divided by 2^margin, 0 to 30.", "te", "delayed", int64_t{0}},
       {"--interval",
@@ -103,14 +103,13 @@ const std::vector<Question> &questions() {
        "Steps that the scales of x and dy look back, 1 to 65536.", "msamp", nullptr, int64_t{16}},
       {"--skip", "layers.skip",
        "Which layers stay out of FP8? Shell patterns, separated by commas, or none",
-       "Shell patterns of layers that are not converted. The head costs most of what FP8 costs: "
+       "Shell patterns of layers that are not converted. The head has most of the cost of FP8: "
        "page results/equivalence.",
        nullptr, nullptr, std::vector<std::string>{"*head*"}},
       {"--engine",
        "distributed.engine",
        "How should ranks communicate? (PyTorch and JAX ignore this)",
-       "What carries the bytes between ranks, where a program leaves them to Octavo, as train_gpt "
-       "does. "
+       "The transport between ranks, where a program leaves it to Octavo, as train_gpt does. "
        "PyTorch and JAX bring their own.",
        nullptr,
        nullptr,

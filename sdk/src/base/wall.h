@@ -72,7 +72,7 @@ template <typename T>
 T *given(T *address, const char *function, const char *argument) {
   if (address == nullptr)
     throw Failure(OCTAVO_INVALID, "octavo.arguments", function, ": expected an address as \"",
-                  argument, "\", found null; pass what octavo/octavo.h asks for there");
+                  argument, "\", found null; pass the argument that octavo/octavo.h describes");
   return address;
 }
 

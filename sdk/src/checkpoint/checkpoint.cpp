@@ -171,7 +171,7 @@ void save_checkpoint(const octavo_store &store, const std::string &directory, ui
   if (const uint32_t world = find_world(directory); world != 0 && world != store.world())
     fail_checkpoint(OCTAVO_WRONG_STATE, directory,
                     "expected no files of another number of ranks than ", store.world(),
-                    ", found ranks of ", world, "; give every checkpoint a directory of its own");
+                    ", found ranks of ", world, "; give every checkpoint its own directory");
   const std::string name = free_rank_name(directory, store.rank(), store.world());
   write_checkpoint_file((fs::path(directory) / name).string(), header, data);
   commit_if_complete(directory, {name, store.rank(), store.world(), run_id, step});

@@ -116,7 +116,7 @@ void check_options(const CheckpointHeader &found, const octavo_run &run, const s
                     " as in this session, ", in_quotes(here), " (", o.setting.origin, "), found ",
                     in_quotes(there),
                     saved != nullptr ? "" : ", the default, since the file does not name it",
-                    "; set it to what the file has, or load a checkpoint of this configuration");
+                    "; set it as in the file, or load a checkpoint of this configuration");
   }
   for (const auto &[key, text] : found.metadata) {
     if (key.rfind(kOption, 0) != 0 || known.count(key.substr(std::string(kOption).size())) != 0)
@@ -144,7 +144,8 @@ void check_layer_options(const CheckpointHeader &found, const octavo_run &run,
     if (key.starts_with(kLayerOption)) there[key.substr(std::string(kLayerOption).size())] = text;
   const auto shown = [](const auto &options, const std::string &key) {
     const auto option = options.find(key);
-    return option == options.end() ? std::string("none of its own") : in_quotes(option->second);
+    return option == options.end() ? std::string("no value for this layer")
+                                   : in_quotes(option->second);
   };
   const auto check = [&](const std::string &key) {
     if (shown(here, key) != shown(there, key))
@@ -198,7 +199,7 @@ std::vector<SavedSlot> saved_slots(const octavo_run &run) {
       fail_checkpoint(OCTAVO_INVALID, "a checkpoint of backend " + backend_id(run),
                       "expected a different name for every slot, found the key ", in_quotes(key),
                       " for slots ", other->second, " and ", s.id,
-                      "; give every parameter and every layer a name of its own");
+                      "; give every parameter and every layer its own name");
     saved.push_back({s.id, key});
   }
   return saved;

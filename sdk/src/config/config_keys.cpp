@@ -55,7 +55,7 @@ const std::vector<ConfigKey> &config_keys() {
       row(key::kFallback,
           "tried when nothing else can run: backends, or bf16, fp16, no; empty: refuse", {}),
       row(key::kNative, "FP8 units are required", false),
-      row(key::kDeterministic, "results that repeat bit for bit are required", false),
+      row(key::kDeterministic, "bit-identical results in every run are required", false),
       row(key::kGraphCapture, "calls that can be captured and replayed are required", false),
       row(key::kSpeed, "the least class of speed", "any", {"any", "vector", "native"}),
       row(key::kEncodings, "formats that the kernels must have", {}, encoding_names()),

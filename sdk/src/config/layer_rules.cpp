@@ -99,7 +99,7 @@ void check_repeated(const LayerRule &rule, const std::vector<LayerRule> &earlier
     const std::string key = rule.key + ".match";
     fail_config(rule.match.origin,
                 key + ": expected patterns that no rule before has, found " + show(pattern) +
-                    ", of which " + first->key + " (" + first->match.origin +
+                    ", and " + first->key + " (" + first->match.origin +
                     ") decides: the first rule that matches counts",
                 others.empty()
                     ? ask(rule.key, rule.match.origin, "a place before " + first->key)

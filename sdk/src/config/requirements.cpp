@@ -98,7 +98,7 @@ void check_fp8_requirements(const Config &config, const octavo_kernels_caps &cap
   flag(key::kNative, (caps.flags & OCTAVO_CAPS_EMULATED) == 0,
        "FP8 units are required, none are here", "FP8 is emulated");
   flag(key::kDeterministic, (caps.flags & OCTAVO_CAPS_DETERMINISTIC) != 0,
-       "results that repeat bit for bit are required, these kernels do not promise them",
+       "bit-identical results are required, these kernels do not promise them",
        "OCTAVO_CAPS_DETERMINISTIC is not stated");
   flag(key::kGraphCapture, (caps.flags & OCTAVO_CAPS_CAPTURE_SAFE) != 0,
        "calls that can be captured are required, these kernels do not promise them",

@@ -71,8 +71,8 @@ std::vector<std::string> idle_protection(const Config &config) {
   const auto look = [&](key::List list, const char *trust) {
     if (config[list].empty() || config[key::kTrust] == trust) return;
     const std::string words = concat(list.name, ": expected plugins.trust = \"", trust,
-                                     "\", which alone reads them, found \"", config[key::kTrust],
-                                     "\" (", config.origin(key::kTrust), ")");
+                                     "\", the only value that reads them, found \"",
+                                     config[key::kTrust], "\" (", config.origin(key::kTrust), ")");
     if (config.origin(key::kTrust) != kOverride)
       fail_config(config.origin(list), words, config.change(key::kTrust, trust));
     warnings.push_back(words);

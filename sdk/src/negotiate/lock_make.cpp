@@ -47,7 +47,7 @@ std::vector<LockedPlugin> write_lock_for(const octavo_open_desc &desc, const oct
   const Config config = load_config(desc);
   if (config.directory.empty())
     throw Failure(OCTAVO_INVALID, kDomain,
-                  "expected a configuration file, next to which octavo.lock is written, found "
+                  "expected a configuration file, since octavo.lock is written next to it, found "
                   "none; name it: octavo plugin lock octavo.toml");
   std::vector<LockedPlugin> found;
   bool kernels_done = false;  // the same for every backend

@@ -121,7 +121,7 @@ Verdict offers_another(const Manifest &manifest, const LoadedPlugin &plugin, Off
               enumerate(found) + " only",
           manifest.path,
           wanted == Offer::kBackend
-              ? "the plugin is no FP8 backend; name one in fp8.backend"
+              ? "the plugin is not an FP8 backend; name one in fp8.backend"
               : "the plugin has no " + word + "; reinstall the plugin " + manifest.name,
           Stage::kPlugin};
 }

@@ -250,7 +250,7 @@ void choose_device(Negotiation &n, const octavo_open_desc &desc, const octavo_ho
   if (w.kind == "cpu" && w.kernels == "auto") {
     n.device_kind = n.device_text = "cpu";
     if (desc.device.type == OCTAVO_DEVICE_AUTO && n.config[key::kDevice] == "auto")
-      n.device_text += " (auto: neither the host nor device.kind asks for another)";
+      n.device_text += " (auto: neither the host nor device.kind requests another)";
     open_kernels(n, {OCTAVO_DEVICE_CPU, 0}, *octavo_cpu_kernels(), nullptr, host);
   } else {
     ask_plugins(n, w, host);

@@ -54,7 +54,7 @@ std::string symbol_problem(const Elf64_Sym &symbol, const ElfSegments &segments)
     return "is hidden";
   const unsigned type = ELF64_ST_TYPE(symbol.st_info);
   if (type != STT_FUNC && type != STT_GNU_IFUNC)
-    return concat("is no function (symbol type ", type, ")");
+    return concat("is not a function (symbol type ", type, ")");
   if (!segments.executable(symbol.st_value)) return "is outside of the library's code";
   return {};
 }
@@ -174,7 +174,8 @@ std::optional<Verdict> elf_verdict(const std::string &library, const ElfCheck &c
   if (check.entry.empty())
     return decline(OCTAVO_REASON_LIBRARY,
                    "expected the symbol " OCTAVO_PLUGIN_SYMBOL ", found none",
-                   "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT");
+                   "the file is not an Octavo plugin, or hides its entry: declare it "
+                   "OCTAVO_EXPORT");
   if (check.entry != OCTAVO_PLUGIN_SYMBOL) {
     const std::string suffix = check.entry.substr(kEntryPrefix.size());
     const bool is_release = suffix.size() == 1;

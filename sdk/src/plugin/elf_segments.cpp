@@ -98,7 +98,7 @@ void ElfSegments::check_stack() const {
   for (const Elf64_Phdr &s : all_) {
     if (s.p_type != PT_GNU_STACK) continue;
     if ((s.p_flags & PF_X) == 0) return;
-    fail_elf("it asks for an executable stack; link it with -z noexecstack");
+    fail_elf("it requires an executable stack; link it with -z noexecstack");
   }
   fail_elf(
       "it does not say that its stack need not be executable (PT_GNU_STACK); link it with -z "

@@ -119,7 +119,7 @@ class Handshake {
     if (checked.is_expanded())
       throw Declined{OCTAVO_REASON_LIBRARY,
                      manifest_.library +
-                         ": cannot be opened by its path, in which the system's loader would "
+                         ": cannot be opened by its path, since the system's loader would "
                          "replace what follows a \"$\"",
                      "move the plugin to a folder without \"$\" in its name", Stage::kLoad};
     try {
@@ -136,7 +136,7 @@ class Handshake {
       throw Declined{
           OCTAVO_REASON_LIBRARY,
           manifest_.library + ": expected the symbol " + OCTAVO_PLUGIN_SYMBOL + ", found none",
-          "the file is no Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT",
+          "the file is not an Octavo plugin, or hides its entry: declare it OCTAVO_EXPORT",
           Stage::kLoad};
     } catch (const std::system_error &e) {
       refuse_noexec();
@@ -201,9 +201,9 @@ class Handshake {
   void check(const octavo_plugin &table) {
     if (table.kind != OCTAVO_KIND_PLUGIN || !OCTAVO_HAS(&table, octavo_plugin, get_interface))
       throw Declined{OCTAVO_REASON_ABI,
-                     concat(manifest_.library, ": its table is no octavo_plugin: size ", table.size,
-                            ", kind ", table.kind, "; expected size ", sizeof(octavo_plugin),
-                            ", kind ", OCTAVO_KIND_PLUGIN),
+                     concat(manifest_.library, ": its table is not an octavo_plugin: size ",
+                            table.size, ", kind ", table.kind, "; expected size ",
+                            sizeof(octavo_plugin), ", kind ", OCTAVO_KIND_PLUGIN),
                      "rebuild the plugin against this version's headers"};
     if (table.get_interface == nullptr)
       throw Declined{OCTAVO_REASON_ABI, manifest_.library + ": its get_interface is null",
@@ -242,7 +242,7 @@ class Handshake {
       throw Declined{OCTAVO_REASON_ABI,
                      manifest_.library + ": expected the interface " OCTAVO_BACKEND_ID +
                          std::string(backend ? ", found a table of another kind" : ", found none"),
-                     "the plugin is no FP8 backend for this host"};
+                     "the plugin is not an FP8 backend for this host"};
     plugin_->backend = whole(*backend, OCTAVO_BACKEND_ID);
     plugin_->has_quantize_weight = has(*backend, &octavo_backend::quantize_weight);
     plugin_->has_end_step = has(*backend, &octavo_backend::end_step);

@@ -247,7 +247,8 @@ class Reader {
     if (error != 0 || !is_regular_file(full.string()))
       throw Failure(
           OCTAVO_NO_RESOURCE, kDomain, manifest_.path, ": names ", full.string(),
-          ", which does not exist or is no regular file; install the library next to its manifest");
+          ", which does not exist or is not a regular file; install the library next to its "
+          "manifest");
     manifest_.library = full.string();
   }
 

@@ -69,7 +69,8 @@ void check_tried(const std::string &library, const SpawnedProbe &spawned, int ti
       spawned.late
           ? concat("give it more time: set plugins.probe_timeout_ms above ", timeout_ms,
                    ", or try again when the machine is less busy")
-          : "look for what ends processes here (memory, a sandbox's filter), and try again",
+          : "look for the cause that ends processes here (memory, a sandbox's filter), and try "
+            "again",
       Stage::kProbe);
 }
 

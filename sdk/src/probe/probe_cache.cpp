@@ -30,7 +30,7 @@ constexpr const char *kNameAnother = "name a folder of this user in XDG_CACHE_HO
 std::string problem_of(const std::string &path, Remedy *remedy) {
   struct stat st {};
   *remedy = kNameAnother;
-  if (lstat(path.c_str(), &st) != 0 || !S_ISDIR(st.st_mode)) return path + " is no directory";
+  if (lstat(path.c_str(), &st) != 0 || !S_ISDIR(st.st_mode)) return path + " is not a directory";
   const bool own = st.st_uid == geteuid();
   if (own && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
   if (own) *remedy = run_command("chmod go-w " + shell_word(path));

@@ -76,7 +76,7 @@ class Helper {
     const int status = end(&error);
     if (error != 0) fail_watch("waitpid", error);
     if (!readable)
-      result_.fault = "sent what is no answer: " + reader_.problem();
+      result_.fault = "sent a malformed answer: " + reader_.problem();
     else if (!ended)
       result_.fault = concat("did not end within ", timeout_ms, " ms");
     else

@@ -66,7 +66,7 @@ octavo_status collect_stage(void *ctx, const octavo_gradient_stage *given) {
 uint64_t check_stage(size_t number, const octavo_gradient_stage &s, uint32_t world) {
   const std::string stage = octavo::concat("stage ", number);
   if (s.collective > OCTAVO_COLLECTIVE_REDUCE_SCATTER_SUM)
-    fail(OCTAVO_UNSUPPORTED, stage, " asks for collective ", s.collective,
+    fail(OCTAVO_UNSUPPORTED, stage, " requests collective ", s.collective,
          ", unknown to this host");
   const uint64_t count = std::max(s.send_count, s.recv_count);
   if (s.collective == OCTAVO_COLLECTIVE_NONE && count == 0) return 0;

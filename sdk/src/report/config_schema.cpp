@@ -74,7 +74,7 @@ Json rule_schema(const Json &backends) {
   rule["properties"]["place"]["description"] = "where these layers run";
   rule["properties"]["fp8"] = table();
   rule["properties"]["fp8"]["properties"] = backends;
-  rule["properties"]["fp8"]["description"] = "options of a backend for these layers alone";
+  rule["properties"]["fp8"]["description"] = "options of a backend, only for these layers";
   rule["required"] = {"match"};
   rule["minProperties"] = rule["maxProperties"] = 2;
   return rule;

@@ -50,7 +50,7 @@ void octavo_run::codes(uint32_t slot, const void *memory, void *out) const {
   if (negotiation_.device->memory() != nullptr)
     octavo::fail_run(OCTAVO_UNSUPPORTED, "octavo_run_codes: slot ", slot,
                      " is packed in the order ",
-                     "of a device with memory of its own; expected a CPU");
+                     "of a device with separate memory; expected a CPU");
   const auto panel_rows = static_cast<int64_t>(session_desc_.caps->pack_rows);
   const std::vector<uint64_t> places = places_of(session_desc_, s.dtype, panel_rows, s.cols);
   const auto *from = static_cast<const uint8_t *>(memory);

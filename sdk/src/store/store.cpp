@@ -23,7 +23,7 @@ octavo_status open(const octavo_run *r, const char *function, uint32_t rank, uin
     if (device != nullptr && !device->uses_host_memory() && device->memory() == nullptr)
       octavo::fail_store(OCTAVO_UNSUPPORTED,
                          "a store: expected kernels with the interface " OCTAVO_MEMORY_ID
-                         " for a device that has memory of its own, found none; allocate the "
+                         " for a device with separate memory, found none; allocate the "
                          "slots as the host's own tensors");
     *out = octavo::open_handle(std::make_unique<octavo_store>(r, run, rank, world, slots, more));
   });

@@ -178,7 +178,7 @@ def test_what_the_launcher_exports_for_fp8_is_refused(monkeypatch):
     """By this variable Accelerate converts models whatever the precision of the script is."""
     a = accelerator()
     monkeypatch.setenv("ACCELERATE_FP8_BACKEND", "AO")
-    assert_refused(a, "found ACCELERATE_FP8_BACKEND=AO, by which Accelerate itself .*octavo run")
+    assert_refused(a, "found ACCELERATE_FP8_BACKEND=AO: Accelerate itself .*octavo run")
 
 
 def assert_refused(accelerator, match):

@@ -134,7 +134,7 @@ def test_the_state_begins_anew(framework, change, saved):
     """What was learned, and AdamW's moments, go on; a wrong choice is refused with the right one."""
     before, after = CHANGES[change]
     folder, train = saved(framework, before), FRAMEWORKS[framework]
-    with pytest.raises(InvalidError, match='expected .*found .*(begin it|begin the FP8 state) anew.*fp8_state="anew"'):
+    with pytest.raises(InvalidError, match='expected .*found .*(start it|start the FP8 state) anew.*fp8_state="anew"'):
         train(folder, after, 2 * STEPS, resume=True)
     begin()
     plain = train(saved(framework, PLAIN), PLAIN, 2 * STEPS, resume=True).losses

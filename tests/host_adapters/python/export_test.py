@@ -247,7 +247,7 @@ def test_modules_that_are_no_linears_are_named(tmp_path):
     octavo.prepare(model, overrides=te("delayed"))
     ids = tokens({"vocab_size": 256}, 2, 16, 1)
     model(input_ids=ids, labels=ids).loss.backward()
-    with pytest.raises(octavo.UnsupportedError, match="expected a layer whose codes.*Conv1D is no nn.Linear"):
+    with pytest.raises(octavo.UnsupportedError, match="expected a layer whose codes.*Conv1D is not an nn.Linear"):
         octavo.export(model, tmp_path)
 
 

@@ -12,7 +12,7 @@ from conftest import te
 from zoo import MANIFEST, library, put, refusal, said_of, settings
 
 NO_ELF = "expected an ELF shared library, found another file of"
-NO_FILE = "which does not exist or is no regular file"
+NO_FILE = "which does not exist or is not a regular file"
 
 
 @pytest.fixture(autouse=True)

@@ -36,8 +36,8 @@ FAULTS = [
     (8, "symbol_candidate", "built for a release candidate"),
     (8, "abi_major", "the plugin needs ABI 2.0, this host has ABI 1.0"),
     (8, "abi_minor", "the plugin needs ABI 1.7, this host has ABI 1.0"),
-    (8, "plugin_kind", "its table is no octavo_plugin: size 56, kind 4"),
-    (8, "plugin_size", "its table is no octavo_plugin: size 48"),
+    (8, "plugin_kind", "its table is not an octavo_plugin: size 56, kind 4"),
+    (8, "plugin_size", "its table is not an octavo_plugin: size 48"),
     (8, "short_backend", "lacks close_session"),
     (9, "null_get_interface", "its get_interface is null"),
     (9, "null_forward", "lacks linear_forward"),
@@ -62,7 +62,7 @@ FAULTS = [
     (18, "open_forks", "the plugin forks the process that loads it"),
     (19, "load_allocates", TRIAL + "ended by signal 6"),
     (19, "plan_memory", "more memory than the helper may use"),
-    (20, "load_writes", TRIAL + "sent what is no answer"),
+    (20, "load_writes", TRIAL + "sent a malformed answer"),
     (20, "load_closes", TRIAL + "ended with exit code 4"),
 ]
 

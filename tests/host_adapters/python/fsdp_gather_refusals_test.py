@@ -87,7 +87,7 @@ def test_weights_whose_values_are_gathered(mesh):  # noqa: F811
     fully_shard(columns, mesh=mesh, shard_placement_fn=lambda p: Shard(1) if p.dim() == 2 else None)
     assert layers(tied) == {"embedding.weight": "values: embedding reads them", "middle.weight": "codes"}
     assert layers(attention) == {
-        **{f"attention.in_proj_weight.{part}": "values: it is no single matrix [out, in]" for part in "qkv"},
+        **{f"attention.in_proj_weight.{part}": "values: it is not a single matrix [out, in]" for part in "qkv"},
         "attention.out_proj.weight": "codes", "head.weight": "codes"}
     assert layers(columns) == {f"{i}.weight": "values: its rows are not sharded, found placement S(1)" for i in (0, 2)}
     assert ("gathered by fully_shard\n  middle.weight: codes\n  embedding.weight: values: embedding reads them\n"

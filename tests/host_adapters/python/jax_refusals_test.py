@@ -106,10 +106,10 @@ def test_the_platform_of_a_plugin_has_the_kernels_of_its_name(monkeypatch):
     monkeypatch.setenv("OCTAVO_PLUGIN_PATH", str(library.folder().parent / "tests" / "devices"))
     with pytest.raises(octavo.UnsupportedError, match="(?s)kernels kernels-broken: it is broken"):
         oj.init(weights(), overrides=overrides(**{"device.kernels": "kernels-broken"}), device="npu")
-    with pytest.raises(octavo.DeviceError, match="platform 'npu': expected kernels for its first device, found those of device "
+    with pytest.raises(octavo.DeviceError, match="platform 'npu': expected kernels for its first device, found kernels for device "
                                                  "type 12, index 1.*serves index 0 of kind 'npu'"):
         oj.init(weights(), overrides=overrides(), device="npu")
-    with pytest.raises(octavo.DeviceError, match="platform 'npu': .*found those of device type 1, index 0"):
+    with pytest.raises(octavo.DeviceError, match="platform 'npu': .*found kernels for device type 1, index 0"):
         oj.init(weights(), overrides=overrides(**{"device.kind": "cpu"}), device="npu")
     least = overrides("current", **{"device.kernels": "kernels_plugin"})
     monkeypatch.setattr(oj.session, "default_platform", lambda: "npu")  # as jax.default_backend() with such a plugin

@@ -149,7 +149,7 @@ class Signs(optim.Optimizer):
                 p.add_(p.grad.sign(), alpha=-group["lr"])
 
 
-@pattern(AREA, "an optimizer class of one's own")
+@pattern(AREA, "your own optimizer class")
 def own(prepare):
     compare(prepare, lambda p: learn(*start(p, optimizer=lambda m: Signs(m.parameters(), 2e-3))))
 

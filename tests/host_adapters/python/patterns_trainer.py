@@ -140,7 +140,7 @@ def subclass(prepare):
     compare(prepare, kind=Own)
 
 
-@pattern(AREA, "an optimizer and a scheduler of one's own (optimizers=)")
+@pattern(AREA, "your own optimizer and scheduler (optimizers=)")
 def given(prepare):
     runs = []
     for p in (prepare, PLAIN):

@@ -88,8 +88,8 @@ def test_each_slot_is_saved_once(two, four, folder, level):
 def test_the_state_of_a_rank_goes_back_to_it_alone(two):
     for number, rank in enumerate(two):
         found = rank["files"]
-        assert f"found that of rank {1 - number} of 2 without parameter/" in found["of the other rank"]
-        assert f"found that of rank {number} of 2 without parameter/" in found["into a model that is not sharded"]
+        assert f"found the part of rank {1 - number} of 2 without parameter/" in found["of the other rank"]
+        assert f"found the part of rank {number} of 2 without parameter/" in found["into a model that is not sharded"]
         assert "master_weight: expected the bytes with XXH3" in found["damaged"]
         for what in ("of the other rank", "into a model that is not sharded", "damaged"):
             assert found[what].startswith("InvalidError: "), found[what]

@@ -29,7 +29,7 @@ def prepared(overrides, model=None, shards=True):
 @pytest.mark.parametrize("overrides, found", [(te(), "te"), ({"mixed_precision": "bf16"}, "bf16")])
 def test_a_backend_without_such_states(mesh, overrides, found):
     model = mlp(32, 64, 16)
-    with pytest.raises(octavo.UnsupportedError, match=f"found {found}, with which they are torch's; leave it out and shard "
+    with pytest.raises(octavo.UnsupportedError, match=f"found {found}, where they are torch's; leave it out and shard "
                                                       'with fully_shard or ZeroRedundancyOptimizer, or set fp8.backend = "msamp"'):
         prepared(overrides, model)
     assert is_plain(model)

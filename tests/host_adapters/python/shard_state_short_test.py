@@ -15,5 +15,5 @@ def test_masters_and_moments_on_one_rank_each_have_the_bits_of_ddp(ranks):
         found = rank["short"]
         assert len(set(found["ddp"]["losses"])) > 1
         assert_equal(found["sharded"], found["ddp"])
-        assert f"optimizer state  rank {number} of 2 holds that of " in found["report"]
-        assert f"expected a read on rank {1 - number}, which alone holds these values" in found["read"]
+        assert f"optimizer state  rank {number} of 2 holds it for " in found["report"]
+        assert f"expected a read on rank {1 - number}, which holds these values" in found["read"]

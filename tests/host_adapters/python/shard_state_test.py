@@ -140,7 +140,7 @@ def test_a_read_of_another_ranks_master_is_an_error(ranks):
         for what in ("restore", "another stage"):
             assert read.pop(what).startswith("StateError: model: expected its whole state on this rank"), what
         for what, text in read.items():
-            assert f"expected a read on rank {1 - number}, which alone holds these values" in text, what
+            assert f"expected a read on rank {1 - number}, which holds these values" in text, what
             assert "inside of octavo.full_state(model)" in text and text.startswith("StateError"), what
 
 

@@ -166,7 +166,7 @@ def test_damage_and_files_of_another_step_are_refused(tmp_path):
     with pytest.raises(InvalidError, match="safetensors, found a damaged one"):
         run(tmp_path, "te", str(saved))
     shutil.copy(other / FILE, saved / FILE)
-    with pytest.raises(InvalidError, match="FP8 state of step 4, found that of step 8"):
+    with pytest.raises(InvalidError, match="FP8 state of step 4, found step 8"):
         run(tmp_path, "te", str(saved))
 
 

@@ -104,7 +104,7 @@ TEST_F(GivenTest, null_is_refused_and_named) {
     std::string text = c.function;
     text += ": expected an address as \"";
     text += c.argument;
-    text += "\", found null; pass what octavo/octavo.h asks for there";
+    text += "\", found null; pass the argument that octavo/octavo.h describes";
     EXPECT_EQ(said.back().text, text);
     EXPECT_EQ(said.back().domain, "octavo.arguments");
     EXPECT_EQ(said.back().code, OCTAVO_INVALID);

@@ -83,11 +83,11 @@ TEST_F(CheckpointErrorsTest, other_options_of_a_layer) {
   other.rules["0.match"] = "up";
   other.rules["0.fp8.te.recipe"] = "block";
   expect_refused(*open(other), directory, OCTAVO_INVALID,
-                 {"option of a layer \"up.recipe\"", "found none of its own"});
+                 {"option of a layer \"up.recipe\"", "found no value for this layer"});
   other.rules.clear();
   expect_refused(
       *open(other), directory, OCTAVO_INVALID,
-      {"option of a layer \"down.recipe\"", "this session, none of its own", "found \"block\""});
+      {"option of a layer \"down.recipe\"", "this session, no value for this layer", "found \"block\""});
 }
 
 // Two pools of one name, of the session's history and of the rule's.
@@ -183,7 +183,7 @@ TEST_F(CheckpointErrorsTest, a_directory_that_cannot_take_the_files) {
   const std::string two = saved("two", 2, 1);
   EXPECT_EQ(r->save(two, 1), OCTAVO_WRONG_STATE);
   EXPECT_THAT(r->error(), testing::HasSubstr("ranks of 2"));
-  EXPECT_THAT(r->error(), testing::HasSubstr("directory of its own"));
+  EXPECT_THAT(r->error(), testing::HasSubstr("its own directory"));
 }
 
 // A limit on the size of files answers a write as a full disk does, in the middle, and sends

@@ -144,19 +144,19 @@ TEST_F(LayerRules, that_can_never_match) {
   const std::string decides = " (octavo.toml:2:1) decides: the first rule that matches counts";
   expect(first + "[[layers.rule]]\nmatch = [\"c\", \"*.b\"]\nplace = \"fp8\"",
          "octavo.toml:5:1: layers.rule.1.match: expected patterns that no rule before has, found "
-         "\"*.b\", of which layers.rule.0" +
+         "\"*.b\", and layers.rule.0" +
              decides,
          "replace line 5 of octavo.toml by `match = [\"c\"]`");
   expect(
       "[[layers.rule]]\nmatch = \"*\"\nplace = \"host\"\n[[layers.rule]]\nmatch = \"a\"\n"
       "place = \"fp8\"",
       "octavo.toml:5:1: layers.rule.1.match: expected patterns that no rule before has, found "
-      "\"a\", of which layers.rule.0" +
+      "\"a\", and layers.rule.0" +
           decides,
       "? choose a place before layers.rule.0 for layers.rule.1, or remove the rule");
   expect("[[layers.rule]]\nmatch = [\"a\", \"a\"]\nplace = \"host\"",
          "octavo.toml:2:1: layers.rule.0.match: expected patterns that no rule before has, found "
-         "\"a\", of which layers.rule.0" +
+         "\"a\", and layers.rule.0" +
              decides,
          "replace line 2 of octavo.toml by `match = [\"a\"]`");
 }

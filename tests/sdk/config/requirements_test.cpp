@@ -70,7 +70,7 @@ TEST(Requirements, flags_of_the_kernels) {
              "set fp8.require.native = false");
   caps = gpu();
   caps.flags &= ~uint64_t{OCTAVO_CAPS_DETERMINISTIC};
-  expect_one(check("deterministic = true", caps), "repeat bit for bit",
+  expect_one(check("deterministic = true", caps), "bit-identical results are required",
              "set fp8.require.deterministic = false");
   EXPECT_TRUE(check("native = true", caps).empty());
   caps = gpu();

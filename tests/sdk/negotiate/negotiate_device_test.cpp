@@ -47,7 +47,7 @@ std::string manifest_of(const test::TempDir &dir, const std::string &id,
 TEST_F(NegotiateDevice, auto_is_the_cpu) {
   n.config[key::kDevice] = "auto";
   choose();
-  EXPECT_EQ(n.device_text, "cpu (auto: neither the host nor device.kind asks for another)");
+  EXPECT_EQ(n.device_text, "cpu (auto: neither the host nor device.kind requests another)");
   choose(OCTAVO_DEVICE_CPU);
   EXPECT_EQ(n.device_text, "cpu");
   EXPECT_NE(n.device, nullptr);

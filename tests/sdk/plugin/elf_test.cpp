@@ -155,7 +155,7 @@ const std::vector<Damage> &damages() {
       {"dynamic_end", segment(PT_DYNAMIC, [](Elf64_Phdr &p) { p.p_filesz = 64; }),
        "its dynamic section has no end"},
       {"executable_stack", segment(PT_GNU_STACK, [](Elf64_Phdr &p) { p.p_flags |= PF_X; }),
-       "it asks for an executable stack"},
+       "it requires an executable stack"},
       {"stack_not_stated", segment(PT_GNU_STACK, [](Elf64_Phdr &p) { p.p_type = PT_NULL; }),
        "it does not say that its stack need not be executable"},
       {"relro_elsewhere", segment(PT_GNU_RELRO, [](Elf64_Phdr &p) { p.p_vaddr = kFar; }),
@@ -199,13 +199,13 @@ TEST_F(ElfTest, entry_that_is_data) {
                       [](Elf64_Sym &s) { s.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT); });
   const ElfCheck c = check();
   EXPECT_EQ(c.problem, "");
-  EXPECT_EQ(c.entry_problem, OCTAVO_PLUGIN_SYMBOL " is no function (symbol type 1)");
+  EXPECT_EQ(c.entry_problem, OCTAVO_PLUGIN_SYMBOL " is not a function (symbol type 1)");
   EXPECT_EQ(c.entry, "");
   const auto verdict = elf_verdict("x.so", c);
   ASSERT_TRUE(verdict);
   EXPECT_EQ(verdict->reason, OCTAVO_REASON_LIBRARY);
   EXPECT_EQ(verdict->text, "x.so: expected the function " OCTAVO_PLUGIN_SYMBOL
-                           ", but " OCTAVO_PLUGIN_SYMBOL " is no function (symbol type 1)");
+                           ", but " OCTAVO_PLUGIN_SYMBOL " is not a function (symbol type 1)");
 }
 
 TEST_F(ElfTest, entry_that_is_imported) {

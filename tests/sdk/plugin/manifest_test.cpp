@@ -179,7 +179,7 @@ TEST_F(ManifestTest, path_that_no_file_can_have) {
 TEST_F(ManifestTest, missing_library) {
   EXPECT_EQ(refusal(head() + library("gone.so")),
             ": names " + (dir / "gone.so") +
-                ", which does not exist or is no regular file; install the library next to its "
+                ", which does not exist or is not a regular file; install the library next to its "
                 "manifest");
   EXPECT_EQ(verdicts[0].reason, uint32_t{OCTAVO_REASON_LIBRARY});
 }

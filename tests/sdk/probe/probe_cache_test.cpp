@@ -104,7 +104,7 @@ TEST_F(ProbeCacheTest, a_survey_says_why_nothing_is_remembered) {
     ASSERT_EQ(chown((dir / "octavo").c_str(), 0, 0), 0);
   }
   environment.set("XDG_CACHE_HOME", dir.write("file", ""));
-  EXPECT_EQ(survey_probe_cache().problem, (dir / "file/octavo") + " is no directory");
+  EXPECT_EQ(survey_probe_cache().problem, (dir / "file/octavo") + " is not a directory");
   environment.unset("XDG_CACHE_HOME");
   EXPECT_EQ(survey_probe_cache().problem, "neither XDG_CACHE_HOME nor HOME names a directory");
 }
@@ -148,12 +148,12 @@ TEST_F(ProbeCacheTest, directories_that_do_not_serve) {
   EXPECT_EQ(ProbeCache(dir / "open").problem(),
             (dir / "open") + " belongs to another user or can be written by others");
   dir.write("file", "");
-  EXPECT_EQ(ProbeCache(dir / "file").problem(), (dir / "file") + " is no directory");
+  EXPECT_EQ(ProbeCache(dir / "file").problem(), (dir / "file") + " is not a directory");
   EXPECT_EQ(ProbeCache("/proc/nothing").problem().substr(0, 35),
             "/proc/nothing cannot be created: No");
   EXPECT_FALSE(ProbeCache(dir / "file").store("/x.so", "key", probe));
   std::filesystem::create_symlink(dir / "open", dir / "link");
-  EXPECT_EQ(ProbeCache(dir / "link").problem(), (dir / "link") + " is no directory");
+  EXPECT_EQ(ProbeCache(dir / "link").problem(), (dir / "link") + " is not a directory");
 }
 
 TEST_F(ProbeCacheTest, privileged_process_has_none) {
@@ -184,7 +184,7 @@ TEST_F(ProbeCacheTest, calls_that_fail) {
   const ProbeCache cache(dir / "c");
   {
     const test::FailingCall lstat("lstat", EIO);
-    EXPECT_EQ(ProbeCache(dir / "c").problem(), (dir / "c") + " is no directory");
+    EXPECT_EQ(ProbeCache(dir / "c").problem(), (dir / "c") + " is not a directory");
   }
   for (const auto &[function, first] :
        {std::pair("open", 1), {"write", 1}, {"close", 1}, {"rename", 1}}) {

@@ -53,7 +53,7 @@ TEST_F(ProbeSpawn, ends_in_words) {
 }
 
 TEST_F(ProbeSpawn, rubbish) {
-  EXPECT_THAT(shell("echo rubbish >&3").fault, HasSubstr("sent what is no answer: "));
+  EXPECT_THAT(shell("echo rubbish >&3").fault, HasSubstr("sent a malformed answer: "));
 }
 
 TEST_F(ProbeSpawn, late) {

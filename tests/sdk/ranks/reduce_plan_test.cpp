@@ -68,7 +68,7 @@ struct BadPlan {
 TEST_F(ReducePlanTest, bad_plans_are_refused_before_the_first_stage) {
   const BadPlan plans[] = {
       {"unknown_collective", OCTAVO_UNSUPPORTED,
-       "stage 2 asks for collective 6, unknown to this host"},
+       "stage 2 requests collective 6, unknown to this host"},
       {"unknown_dtype", OCTAVO_UNSUPPORTED, "stage 2 exchanges dtype 25443, unknown to this host"},
       {"too_long", OCTAVO_INTERNAL,
        "stage 2: expected a buffer of fewer than 2^63 bytes, found 4611686018427387903 elements of "

@@ -87,7 +87,7 @@ TEST_F(ReduceTest, unknown_collective_is_refused) {
   open("collective");
   const Ranks ranks(2);
   EXPECT_EQ(reduce(ranks), OCTAVO_UNSUPPORTED);
-  EXPECT_EQ(request.host.error(), "stage 0 asks for collective 99, unknown to this host");
+  EXPECT_EQ(request.host.error(), "stage 0 requests collective 99, unknown to this host");
   EXPECT_THAT(ranks.collectives, testing::ElementsAre());
 }
 

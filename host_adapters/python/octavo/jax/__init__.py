@@ -4,8 +4,8 @@
     value, gradients, state = octavo.jax.value_and_grad(loss)(state, parameters, batch)
     state = octavo.jax.end_step(state)
 
-`prepare` makes the State of a flax.nnx model, `linen.prepare` that of a flax.linen one, and `with_state`
-lets an optax optimizer carry it. All that lives from step to step is in the State, a pytree.
+`prepare` makes the State of a flax.nnx model, `linen.prepare` the State of a flax.linen one, and `with_state` lets an optax
+optimizer carry it. All that lives from step to step is in the State, a pytree.
 """
 from .dot_general import dot_general
 from .ffi import export_checks

@@ -1,7 +1,7 @@
 """Gives the operations of a traced function the arrays of a state, and takes what they record into the next one.
 
-`record` and `evaluate` trace a function, in which operations only name their linears, and compute it again with the
-state as an argument. So no trace of JAX's holds a state, and each call uses the one that it was given.
+`record` and `evaluate` trace a function whose operations only name their linears, and compute it again with the
+state as an argument. So JAX's traces hold no state, and each call uses the one that it was given.
 """
 import contextlib
 import functools
@@ -105,7 +105,7 @@ class _Specs:
         return tuple(found)
 
     def inside(self, jaxpr):
-        """Those of a jaxpr."""
+        """The uses in a jaxpr."""
         if jaxpr not in self._found:
             self._found[jaxpr] = {}
             for eqn in jaxpr.eqns:
@@ -149,7 +149,7 @@ def _once(binding, used, body, values):
     def refuse(primals, tangents):
         raise UnsupportedError(f"linear {used[0].name}: expected no derivative through octavo.jax.evaluate of a function "
                                "with a custom derivative around it, found one; give it to octavo.jax.value_and_grad with "
-                               "a state of its own")
+                               "a separate state")
 
     carried, out = function(binding.carried(used), *values)
     binding.after(used, carried)
@@ -246,6 +246,6 @@ def by_session(states):
     for state in states:
         if state.session in out:
             raise InvalidError("state: expected states of different runs, found two of one; give one of them to "
-                               "octavo.jax.evaluate, for a function of its own")
+                               "octavo.jax.evaluate, for a separate function")
         out[state.session] = state
     return out

@@ -51,7 +51,7 @@ class Equation:
 
     @staticmethod
     def of(text):
-        """Reads "...d,dhk->...hk". Returns it, or the reason why it is no linear."""
+        """Reads "...d,dhk->...hk". Returns it, or the reason why it is not a linear."""
         operands, _, y = text.replace(" ", "").replace("...", ".").partition("->")
         x, _, weight = operands.partition(",")
         if "." in weight or any(len(set(labels)) < len(labels) for labels in (x, weight, y)):

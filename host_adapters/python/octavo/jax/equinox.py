@@ -47,7 +47,7 @@ def _reason(layer, arrays):
     if not isinstance(layer, equinox.nn.Linear) or type(layer).__call__ is not equinox.nn.Linear.__call__:
         return f"{type(layer).__name__} multiplies by its {arrays[0]} in its own way" if arrays else None
     if not arrays:
-        return "its weight is no array; is it shared?"
+        return "its weight is not an array; is it shared?"
     return None if layer.weight.ndim <= 3 else f"its weight has {layer.weight.ndim} dimensions, and 2 or stacked 3 are a linear"
 
 
@@ -55,7 +55,7 @@ def prepare(model, config=None, *, overrides=None, device=None):
     """Runs the layers equinox.nn.Linear of a model, and so MultiheadAttention and MLP, through a backend. Returns (the
     State, the model whose layers multiply by it); octavo.jax.report names what else multiplies.
 
-    Layers that equinox.filter_vmap stacked keep their order: scan over them, or vmap, as over those of the given model. Other
+    Layers that equinox.filter_vmap stacked keep their order: scan over them, or vmap, as over the given model's. Other
     arguments and errors as octavo.jax.init; UnsupportedError for a model that is prepared already.
     """
     layers, left_out = {}, {}

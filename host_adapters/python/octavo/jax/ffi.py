@@ -1,8 +1,8 @@
-"""The library of XLA handlers, and calls of it inside of JAX programs.
+"""The library of XLA handlers, and its calls in JAX programs.
 
 Programs refer to a run by number, so one that outlives its run gets StateError's text from XLA instead
-of a crash. A failure inside a program is JAX's own exception, whose text begins with
-"[octavo status N]" and ends with the remedy.
+of a crash. A failure inside a program is JAX's own exception, whose text starts with "[octavo status N]" and ends with the
+remedy.
 """
 import ctypes
 
@@ -87,7 +87,7 @@ def serve(platform):
 
 
 def export_checks():
-    """The disabled_checks with which jax.export takes programs that call a backend: they run where a run of an equal model
+    """The disabled_checks that let jax.export take programs that call a backend: they run where a run of an equal model
     with equal options is open, on the same version of octavo."""
     return [jax.export.DisabledSafetyCheck.custom_call(f"octavo_{verb}") for verb in VERBS]
 
@@ -99,7 +99,7 @@ def take_diagnostics():
 
 def register(run, shapes, weights, options):
     """Registers a sealed run and returns its number. shapes: (rows, cols) of each parameter; weights: the parameter of each
-    linear; options: text that differs where those of the backend or of a layer do, so that a program that was exported
+    linear; options: text that differs where options of the backend or of a layer do, so that a program that was exported
     finds a run with its own. The run must stay open until release."""
     flat = [size for shape in shapes for size in shape]
     given = Registration(run.handle, (ctypes.c_int64 * max(len(flat), 1))(*flat),
@@ -137,8 +137,8 @@ def verb(name, layer, target, places, values, given=(), results=(), record=None,
     the object's list; values: slot id -> array, of every place that the verb reads; given, results: the operands and the
     jax.ShapeDtypeStructs in front of the slots; record: f32 [number of accumulators], or None: record
     nothing; workspace: bytes, None: the verb has none; access: how every place is used instead of its own
-    access; shared: index of a given operand -> that of the result in the same memory.
-    Returns (results, {slot id: what was written}, the new record or None). Any thread.
+    access; shared: index of a given operand -> index of the result in the same memory. Returns (results, {slot id: what was
+    written}, the new record or None). Any thread.
     """
     operands, outputs, aliases, written = list(given), list(results), dict(shared or {}), []
     for place in places:
@@ -197,7 +197,7 @@ def _plain_call(function, layer):
     @call.defjvp
     def refuse(primals, tangents):
         raise UnsupportedError(
-            f"{layer}: expected no derivative of what octavo.jax.record or value_and_grad returned, found one; differentiate "
+            f"{layer}: expected no derivative of a result of octavo.jax.record or value_and_grad, found one; differentiate "
             "inside of the function given to octavo.jax.record")
 
     return call

@@ -34,7 +34,7 @@ def record(function):
 
     Each forward and backward of the state's linears inside of function records what it casts, whether or not a gradient
     flows through it. function: one whose arguments and results are pytrees of arrays; take derivatives inside of it, such as
-    jax.value_and_grad(loss). state: a State, or a pytree that has those of several models, or the state of an optax optimizer
+    jax.value_and_grad(loss). state: a State, or a pytree with the States of several models, or the state of an optax optimizer
     with octavo.jax.with_state anywhere in it; the next State is the same pytree. Call it more than once before
     octavo.jax.end_step for micro-batches. Compiles what is called outside of jit.
     """
@@ -48,9 +48,9 @@ def record(function):
 
 
 def evaluate(function):
-    """A function in evaluation: g(state, *args) -> function(*args), with the scales that are in the state. Nothing is
-    recorded. Where the backend evaluates in the host's precision, products are JAX's own. Inside of a function given to
-    octavo.jax.record it is that of a state of its own, as a target network's. Otherwise as octavo.jax.record."""
+    """A function in evaluation: g(state, *args) -> function(*args), with the scales that are in the state. It records no
+    casts. Where the backend evaluates in the host's precision, products are JAX's own. Inside of a function given to
+    octavo.jax.record it evaluates a separate state, as a target network's. Otherwise as octavo.jax.record."""
     @jax.jit
     def run(state, *args):
         return called(function, by_session(_states(state)), args, is_recorded=False)[0]
@@ -61,9 +61,9 @@ def evaluate(function):
 def value_and_grad(fun, argnums=0, has_aux=False):
     """As jax.value_and_grad, for a function whose layers run through a state: octavo.jax.record of it.
 
-    Returns g with g(state, *args) -> (fun's value, gradients, the next State). A step in which a cast met Inf or NaN has
-    gradients that are NaN, and a State in the state of octavo.jax.with_state's optimizer is then as before. An nnx.Optimizer
-    in place of the state is changed in place and returned.
+    Returns g with g(state, *args) -> (fun's value, gradients, the next State). A step whose casts met Inf or NaN has gradients
+    that are NaN, and a State in the state of octavo.jax.with_state's optimizer is then as before. An nnx.Optimizer given
+    instead of the state is changed in place and returned.
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     recorded = record(jax.value_and_grad(fun, argnums, has_aux))
@@ -83,8 +83,8 @@ def value_and_grad(fun, argnums=0, has_aux=False):
 
 
 def _carried(is_bad, before, after):
-    """`after`, in which a State that an optimizer carries is that of before a bad call: a guard around the optimizer leaves
-    its update out, and nothing else would clear what the call recorded."""
+    """`after`, where a State that an optimizer carries is the one in `before` if the call was bad: a guard around the
+    optimizer leaves its update out, and nothing else would clear what the call recorded."""
     def one(old, new):
         if not isinstance(old, OptimizerState):
             return new
@@ -108,7 +108,7 @@ def _states(tree):
 
 
 def _checked(function, run, returns_state=True):
-    """run, with what the user gives in place of arrays. returns_state: the next state is its last result."""
+    """run, for the objects that a user may give instead of arrays. returns_state: the next state is its last result."""
     @functools.wraps(function)
     def checked(state, *args):
         take, give = next((CARRIERS[kind] for kind in CARRIERS if isinstance(state, kind)), (lambda s: s, lambda _, s: s))
@@ -132,7 +132,7 @@ def _checked(function, run, returns_state=True):
 
 
 def _check_guards(state):
-    """optax.MultiSteps keeps a NaN in its sum for ever, unless it leaves such gradients out."""
+    """optax.MultiSteps keeps a NaN in its sum forever, unless it leaves such gradients out."""
     def is_kind(kind):
         return lambda value: isinstance(value, kind)
 

@@ -1,4 +1,4 @@
-"""What a backend's seal says, as constants of JAX programs: the lists of every verb."""
+"""A backend's seal as constants in JAX programs: the lists of every verb."""
 import dataclasses
 import functools
 

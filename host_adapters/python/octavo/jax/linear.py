@@ -56,8 +56,8 @@ def linear(site, x, weight, bias=None):
                            "the site to lax.scan or jax.vmap with the weights")
     if spec.owns_weight:
         if weight is None or not jnp.issubdtype(weight.dtype, jnp.inexact):
-            raise InvalidError(f"linear {spec.name}: weight: expected a float array of the parameters, by which JAX "
-                               "differentiates, found none; the backend keeps the values, so jnp.zeros(()) does")
+            raise InvalidError(f"linear {spec.name}: weight: expected a float array of the parameters, so that JAX "
+                               "differentiates by it, found none; the backend keeps the values, so jnp.zeros(()) does")
     elif weight is None or weight.shape != (spec.n, spec.k) or weight.dtype != spec.dtype:
         raise InvalidError(
             f"linear {spec.name}: weight: expected [{spec.n}, {spec.k}] of {np.dtype(spec.dtype).name}, as at "
@@ -107,7 +107,7 @@ def bind(primitive, spec, static=None, **operands):
 
 
 def unbound(primitive, spec):
-    """What an operation raises that has no state."""
+    """The error of an operation without a state."""
     if primitive is tangent_p:
         return UnsupportedError(f"linear {spec.name}: expected reverse-mode differentiation, found forward mode (jax.jvp, "
                                 "jacfwd or linearize); use jax.grad, vjp or jacrev")
@@ -242,7 +242,7 @@ def _second_in_a_batch(values, axes, *, name, avals):
 
 
 def _batched(primitive, values, axes, **parameters):
-    """vmap. Examples of one weight are rows of one batch; all else is a loop, in which each round is a use."""
+    """vmap. Examples of one weight are rows of one batch; all else is a loop, each round of it a use."""
     is_mapped = [a is not None for a in axes]
     values = [jnp.moveaxis(v, a, 0) if m else v for v, a, m in zip(values, axes, is_mapped)]
     if primitive is linear_p and sum(is_mapped) == 1 and jax.tree.unflatten(parameters["tree"], is_mapped)["x"]:

@@ -23,7 +23,7 @@ class Layers:
     model: nn.Module
 
     def tracing(self, session):
-        """A context in which they multiply by the sites of a session."""
+        """A context where they multiply by the sites of a session."""
         return nn.intercept_methods(_Model(session).intercept)
 
 
@@ -53,7 +53,7 @@ def _is_layer(module, method):
 
 
 class _Model:
-    """What flax calls while a function with a session's state is traced."""
+    """The interceptor that flax calls while a function with a session's state is traced."""
 
     def __init__(self, session):
         self.session, self.inside = session, []  # a call of a model, and whether it is the session's
@@ -90,7 +90,7 @@ class _Model:
                      if session.layers is not None and _is_same(session.layers.model, module)]
             if len(found) > 1:
                 raise InvalidError(f"state: expected one State of the model {type(module).__name__}, found {len(found)} in one "
-                                   "call; give one of them to octavo.jax.evaluate, for a function of its own")
+                                   "call; give one of them to octavo.jax.evaluate, for a separate function")
             if found:
                 return found[0] is self.session
         return False
@@ -150,7 +150,7 @@ class _Found:
             if method != "__call__":
                 return next_function(*args, **kwargs)
             if module.dot_general not in (None, lax.dot_general) or module.dot_general_cls is not None:
-                self.left_out[name] = "it has a dot_general of its own"
+                self.left_out[name] = "it has its own dot_general"
                 return next_function(*args, **kwargs)
             self.dense[name] = isinstance(module, nn.Dense)
             return _dense(module, next_function, args, kwargs, self._noting(name, module.path))

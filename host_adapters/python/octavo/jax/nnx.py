@@ -23,7 +23,7 @@ gradients.CARRIERS[nnx.Optimizer] = lambda optimizer: nnx.as_pure(optimizer.opt_
 class Linear(nnx.Module):
     """y = x kernel + bias, as nnx.Linear, with the bias added by the backend. kernel: [in_features, out_features], or zeros
     of shape () once octavo.jax.prepare gave it to a backend that keeps weights; site: set by prepare, None: the product is
-    JAX's own. dtype: of the product, None: that of x and kernel.
+    JAX's own. dtype: of the product, None: the dtype of x and kernel.
     """
 
     def __init__(self, in_features, out_features, *, use_bias=True, dtype=None,
@@ -44,7 +44,7 @@ class Linear(nnx.Module):
 
 
 class Embed(nnx.Embed):
-    """What octavo.jax.prepare makes of an nnx.Embed: its head `attend` multiplies by the embedding through the backend."""
+    """An nnx.Embed after octavo.jax.prepare: its head `attend` multiplies by the embedding through the backend."""
 
     def attend(self, query, out_sharding=None):
         query, embedding = self.promote_dtype((query, self.embedding[...]), dtype=self.dtype)
@@ -82,7 +82,7 @@ def _kernel(layer):
 
 
 def _own_op(layer):
-    """The name of what a layer multiplies with instead of JAX's own, or None."""
+    """The attribute of a layer that replaces JAX's product, or None."""
     given = {"dot_general": (None, lax.dot_general), "dot_general_cls": (None,), "einsum_op": (jnp.einsum,)}
     return next((name for name, plain in given.items() if getattr(layer, name, plain[0]) not in plain), None)
 
@@ -108,7 +108,7 @@ def prepare(model, config=None, *, overrides=None, device=None):
             raise UnsupportedError(f"linear {name}: expected a layer of flax, found one of octavo.jax; is the model prepared "
                                    "twice? Build a new one")
         if axes is not None and not isinstance(axes, str) and _own_op(layer):
-            axes = f"it has a {_own_op(layer)} of its own"
+            axes = f"it has its own {_own_op(layer)}"
         if isinstance(axes, str):
             left_out[name] = axes
         elif axes is not None:

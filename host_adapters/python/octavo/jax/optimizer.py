@@ -17,7 +17,7 @@ from .state import State, check_alive, end_step
 
 
 class AdamState(NamedTuple):
-    """What adam keeps beside the slots, which hold moments and step counts."""
+    """adam's state outside of the slots, which hold moments and step counts."""
     count: object  # int32: calls of update, for schedules
 
 
@@ -28,7 +28,7 @@ def adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0, gradient_s
     Its updates are opaque: update(state, adam_state) takes the State of octavo.jax.value_and_grad, whose
     slots hold gradients, and returns (the State with stepped weights and cleared gradients, the next
     adam_state); there is nothing to add, so optax.apply_updates has no part in it. Parameters that the
-    host keeps are optax's as ever. A step whose gradients have Inf or NaN changes nothing.
+    host keeps are optax's, unchanged. A step whose gradients have Inf or NaN changes nothing.
     axis_name: of shard_map, to average the gradients first. learning_rate: a float or an optax schedule;
     gradient_scale multiplies every gradient. Hyperparameters are arrays of the program, so a schedule
     compiles nothing anew. Raises UnsupportedError for a backend without it.
@@ -62,8 +62,8 @@ def with_state(optimizer, state, adam=None, axis_name=None):
 
     optimizer: any optax transformation, of the host's parameters; adam: octavo.jax.adam, for a backend that keeps weights;
     axis_name: as of octavo.jax.end_step. It may be anywhere in another transformation, or in an nnx.Optimizer: the state of
-    the whole is what octavo.jax.value_and_grad takes and returns. Its update takes those gradients and what else `optimizer`
-    takes; updates are those of `optimizer`. A step in which a cast met Inf or NaN, and so has gradients that are NaN, changes
+    the whole is what octavo.jax.value_and_grad takes and returns. Its update takes those gradients and further arguments of
+    `optimizer`, and returns its updates. A step whose casts met Inf or NaN, and so has gradients that are NaN, changes
     neither parameters nor `optimizer`, and is counted in `skipped` of its state. Raises InvalidError for a backend that
     keeps weights without adam.
     """
@@ -92,14 +92,14 @@ def with_state(optimizer, state, adam=None, axis_name=None):
 
 
 def _is_nan(gradients):
-    """Whether octavo.jax.value_and_grad met Inf or NaN: every element is NaN then, so one of each array says it."""
+    """Whether octavo.jax.value_and_grad met Inf or NaN: every element is NaN then, so one of each array is enough."""
     found = [jnp.isnan(g[(0,) * jnp.ndim(g)]) for g in map(jnp.asarray, jax.tree.leaves(gradients))
              if g.size and jnp.issubdtype(g.dtype, jnp.inexact)]
     return jnp.stack(found).any() if found else jnp.zeros((), bool)
 
 
 def _flagged(state, is_bad):
-    """The state with the flag by which the backend's optimizer leaves a step out."""
+    """The state with the flag that makes the backend's optimizer leave a step out."""
     slots = dict(state.slots)
     for slot in state.session.slots:
         if slot.role == _abi.ROLE_NONFINITE:

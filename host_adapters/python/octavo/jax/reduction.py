@@ -11,9 +11,9 @@ from .state import State, check_alive
 
 def average_gradients(state, axis_name):
     """The State with its gradient slots averaged over the ranks of an axis of shard_map, which then hold
-    the same; the wire carries codes. Also combines the flag that a gradient has Inf or NaN, by which
-    octavo.jax.adam skips a step. Call it before adam's update, or give that the axis. Without gradients in
-    slots the State itself: average those of the host by lax.pmean. Raises OctavoError."""
+    the same; the wire carries codes. Also combines the flag that a gradient has Inf or NaN, which makes octavo.jax.adam skip a
+    step. Call it before adam's update, or give that the axis. Without gradients in slots the State itself: average the host's
+    gradients by lax.pmean. Raises OctavoError."""
     check_alive(state)
     session, slots = state.session, dict(state.slots)
     lists = [places(session.run, session.slots, _abi.VERB_REDUCE, _abi.OWNER_PARAMETER, id) for id in session.parameters]
@@ -54,7 +54,7 @@ def average_gradients(state, axis_name):
 
 
 def _one(state, slot):
-    """The array of a slot; of stacked ones that of its own parameter."""
+    """The array of a slot; of stacked ones the part of its own parameter."""
     session = state.session
     if not session.is_kept(slot):
         return jnp.zeros((slot.rows, slot.cols), ffi.DTYPES.get(slot.dtype, jnp.uint8))
@@ -66,7 +66,7 @@ def _one(state, slot):
 
 
 def _collective(stage, send, axis_name, world):
-    """What a stage's collective makes of send, in a buffer as long."""
+    """The result of a stage's collective on send, in a buffer as long."""
     is_float = stage.dtype == _abi.F32
     width = 4 if is_float else 1
     value = send[:stage.send_count * width]

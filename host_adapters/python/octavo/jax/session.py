@@ -22,8 +22,9 @@ class Session:
     config: a Config; linears: name -> array or jax.ShapeDtypeStruct, the weight [N, K], or [L, N, K] of
     stacked linears; platform: JAX's name, as jax.default_backend() gives it; frozen: names without a gradient. `specs` has a Spec for
     every accepted name, `verdicts` a Verdict for each, `left_out` the reason for each layer of the model that was not
-    described; layers: of flax.linen, whose tracing(session) is the context of traces. Raises OctavoError; no run is open then. Comparisons are by identity, as of what JAX's caches of programs
-    need: a copy is the same one, and a pickle opens its run again in another process.
+    described. layers: of flax.linen, whose tracing(session) is the context of traces. Raises OctavoError; no run is open then.
+    Comparisons are by identity, as JAX's caches of programs need: a copy is the same one, and a pickle opens its run again in
+    another process.
     """
     _known = weakref.WeakValueDictionary()
 
@@ -49,7 +50,7 @@ class Session:
         Session._known[self.id] = self
 
     def tracing(self):
-        """The context in which functions with a state of this session are traced."""
+        """The context for tracing functions with a state of this session."""
         return contextlib.nullcontext() if self.layers is None else self.layers.tracing(self)
 
     def __deepcopy__(self, memo):
@@ -102,7 +103,7 @@ class Session:
         """Raises DeviceError for kernels that cannot take calls of a plugin's platform."""
         opened = self.run.device
         if opened is not None and (opened[0] in DEVICES.values() or opened[1] != 0):
-            raise DeviceError(f"platform {platform!r}: expected kernels for its first device, found those of device type "
+            raise DeviceError(f"platform {platform!r}: expected kernels for its first device, found kernels for device type "
                               f"{opened[0]}, index {opened[1]}; set device.kernels to a plugin that serves index 0 of "
                               f"kind {platform!r}, or leave device.kind out")
 
@@ -154,7 +155,7 @@ class Session:
             slot.access[_abi.VERB_QUANTIZE_WEIGHT] != _abi.ACCESS_WRITE)
 
     def key(self, slot):
-        """The name of a slot of the state, its key in checkpoints; stacked parameters share that of the first."""
+        """The name of a slot of the state, its key in checkpoints; stacked parameters share the first one's."""
         return self._keys[slot.id]
 
     def close(self):

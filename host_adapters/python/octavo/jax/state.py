@@ -77,13 +77,13 @@ class State:
         return columns.reshape(spec.count, place.size) if spec.count > 1 else columns
 
     def records(self):
-        """(linear, a record in which nothing is recorded) of all; gradient slots are in it as they are now, so that more
-        micro-batches add to them."""
+        """(linear, an empty record) of all; gradient slots are in it as they are now, so that more micro-batches add to
+        them."""
         return [(spec, empty_record(spec, {p.slot: self._of(spec, p) for p in spec.gradient_slots}))
                 for spec in self.session.specs.values()]
 
     def merged(self, records):
-        """The state with what these records hold combined into its accumulators."""
+        """The state with these records combined into its accumulators."""
         pieces, new = {}, dict(self.slots)
         for spec in self.session.specs.values():
             record = records[spec]
@@ -106,7 +106,7 @@ def _combine(a, b, is_max):
 
 
 def _contribution(slot, parts, is_max):
-    """What all linears recorded in one slot, in its shape."""
+    """The records of all linears in one slot, in its shape."""
     if not parts[0][0].is_pooled:
         every = jnp.concatenate([v.reshape(-1) for _, v in parts])
         return (every.max() if is_max else every.sum()).reshape(1, 1)
@@ -149,7 +149,7 @@ def init(linears, config=None, *, overrides=None, device=None, frozen=(), left_o
 
 def save_checkpoint(state, directory, step=0):
     """Writes the FP8 state as the files of every host (docs/checkpoints.md): programs in C and on PyTorch load it with the
-    same model, backend and options. directory: one of its own, which is created; step: the program's own count. With
+    same model, backend and options. directory: a separate one, which is created; step: the program's own count. With
     processes, on one of them. Raises StateError for a state that was donated, and UnsupportedError for one that is
     divided over devices."""
     check_alive(state)
@@ -181,7 +181,7 @@ def _whole(state):
 
 
 def _addresses(session, arrays):
-    """The addresses of slots in these arrays, by id; None for those that are no part of a checkpoint."""
+    """The addresses of slots in these arrays, by id; None for slots that a checkpoint leaves out."""
     jax.block_until_ready(arrays)
     addresses = []
     for slot in session.slots:
@@ -221,7 +221,7 @@ def end_step(state, axis_name=None):
 
 
 def check_alive(state):
-    """Raises InvalidError for what is no State, StateError for one whose arrays were donated."""
+    """Raises InvalidError unless `state` is a State, StateError for one whose arrays were donated."""
     if not isinstance(state, State):
         raise InvalidError("state: expected a State of octavo.jax.init, or a pytree that has one, such as the state of an "
                            f"optimizer of octavo.jax.with_state, found {type(state).__name__}")
@@ -233,8 +233,7 @@ def check_alive(state):
 
 
 def report(state, format="text"):
-    """What was requested, what was tried, what runs, and where each layer went. format: "text",
-    "tree" or "json"."""
+    """The request, every candidate, the chosen backend, and the placement of each layer. format: "text", "tree" or "json"."""
     session = state.session
     text, parts = session.run.report(format), {"left_out": session.left_out, "never_ran": {
         name: "no function in training called it" for name in session.specs if session.ran and name not in session.ran}}

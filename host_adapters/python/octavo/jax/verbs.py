@@ -10,7 +10,7 @@ from .layout import accumulators
 
 
 def empty_record(spec, gradient):
-    """What the casts of a linear record in, with nothing in it. gradient: slot id -> the gradient slots that backward
+    """The empty arrays that the casts of a linear record in. gradient: slot id -> the gradient slots that backward
     adds to. Leaves of `count` > 1 are stacked."""
     stacked = (spec.count,) if spec.count > 1 else ()
     axes = tuple(jax.sharding.get_abstract_mesh().manual_axes)  # in shard_map each rank's own
@@ -64,7 +64,8 @@ def forward(spec, x, weight, bias, reads, record=None, saves=False, is_evaluatio
 
 
 def backward(spec, dy, x, saved, weight, reads, wanted, bias_dtype, record):
-    """Returns (what `wanted` says of dx, dw and db, the new record). x: where the plan needs it; saved: of forward."""
+    """Returns (the ones of dx, dw and db that `wanted` names, the new record). x: where the plan needs it; saved: of
+    forward."""
     rows, record = int(np.prod(dy.shape[:-1])), dict(record)
     values = {**reads, **dict(zip((p.slot for p in made_by_quantize(spec)), saved[1:])), **record["gradient"]}
     for p in spec.backward:

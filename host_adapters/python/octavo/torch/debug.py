@@ -1,7 +1,7 @@
-"""octavo.debug: which layer is at fault. Layers in the precision of torch for a while, a search for the layers that
+"""octavo.debug: which layer is at fault. Layers in torch's precision for a while, a search for the layers that
 make a step go wrong, and the tensors of a step in a file.
 
-Names are those of octavo.report, with the patterns of layers.skip. For eager code: a compiled model keeps the products
+Names are as in octavo.report, with the patterns of layers.skip. For eager code: a compiled model keeps the products
 that it was compiled with.
 """
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Found:
 
     def __str__(self):
         tried = "\n".join(f"  {len(r.layers):4} layers in FP8: {r.value}{'  bad' if r.is_bad else ''}" for r in self.replays)
-        return f"{', '.join(self.layers)}: enough for a bad step, alone in FP8; {len(self.replays)} replays\n{tried}"
+        return f"{', '.join(self.layers)}: enough for a bad step, with no other layer in FP8; {len(self.replays)} replays\n{tried}"
 
 
 class _Snapshot:
@@ -118,15 +118,15 @@ class _Snapshot:
 def bisect(model, step, optimizer=None, *, bad=None, tolerance=0.1):
     """Searches for the layers whose FP8 makes a step go wrong.
 
-    model, optimizer: what octavo.prepare returned, in the state from which the step goes wrong, such as that of a
-    checkpoint before it. step() trains or evaluates on the same data in each call, and returns the loss, or whatever
-    bad(value) judges. Without `bad`: a loss that is not finite, or further than `tolerance` of itself from the loss
-    with all layers in torch's precision, which is one more replay. Returns a Found. The model, its FP8 state, the
-    optimizer and the random numbers are as before, also after an exception.
+    model, optimizer: what octavo.prepare returned, in the state before the step that goes wrong, such as a checkpoint. step()
+    trains or evaluates on the same data in each call, and returns the loss, or whatever bad(value) judges. Without `bad`: a
+    loss that is not finite, or further than `tolerance` of itself from the loss with all layers in torch's precision, which is
+    one more replay. Returns a Found. The model, its FP8 state, the optimizer and the random numbers are as before, also after
+    an exception.
 
-    One layer among n is found by ceil(log2 n) replays, and confirmed by another. Each further layer of a set, none of
-    which is enough alone, takes as many again. A replay restores the state, and runs step() with some of the layers in
-    FP8: the first ones of the model, as the search is for the shortest beginning that goes wrong.
+    One layer among n is found by ceil(log2 n) replays, and confirmed by another. Each further layer of a set that is only bad
+    together takes as many again. A replay restores the state, and runs step() with some of the layers in
+    FP8: the first ones of the model, as the search is for the fewest first layers that go wrong.
 
     Raises StateError where the step goes right with all layers in FP8, or wrong with none.
     """
@@ -168,10 +168,10 @@ def bisect(model, step, optimizer=None, *, bad=None, tolerance=0.1):
 
 
 def _search(replay, layers):
-    """The layers of a bad set from which none can be taken. replay(layers) -> whether it is bad.
+    """The layers of a bad set that needs every one of them. replay(layers) -> whether it is bad.
 
-    In each round, the shortest beginning of the candidates that is bad together with what is known to be needed: its
-    last layer is needed, and those behind it are not.
+    In each round, the fewest first candidates that are bad together with the needed layers: the last of them is needed, and
+    the candidates after it are not.
     """
     needed, candidates = [], layers
     while candidates:
@@ -188,7 +188,7 @@ def _search(replay, layers):
         # That all candidates are bad was assumed so far, which saves a replay where one layer is enough.
         if len(needed) == 1 and not replay(layers):
             raise StateError("octavo.debug.bisect: expected a step that goes wrong with all layers in FP8, found one that "
-                             "does not; begin from the state before the bad step, with its data")
+                             "does not; start from the state before the bad step, with its data")
         candidates = candidates[:wrong - 1]
     raise StateError("octavo.debug.bisect: expected the same result from the same state, found another one; seed the random "
                      "numbers of the step and use the same data in each call")

@@ -1,8 +1,7 @@
 """Where a session's tensors are: torch's device, and Octavo's.
 
-The CPU; cuda:N, with the kernels of that GPU; or a device of any other type of torch, with kernels
-whose kind is the type's name, as "npu" of a renamed PrivateUse1, or with those that the
-configuration names.
+The CPU; cuda:N, with the kernels of that GPU; or a device of any other type in torch, with kernels whose kind is the type's
+name, as "npu" of a renamed PrivateUse1, or with the kernels that the configuration names.
 """
 import ctypes
 import importlib.util
@@ -67,7 +66,7 @@ def check_cublas(run):
     found = why if library is None else f"version {version} in {path}"
     built = torch.version.cuda
     raise VersionError(
-        f"cuBLASLt: expected version {OLDEST_CUBLASLT} or later, of CUDA 13, by which the kernels multiply, found "
+        f"cuBLASLt: expected version {OLDEST_CUBLASLT} or later, of CUDA 13, since the kernels multiply by it, found "
         f"{found}; torch {torch.__version__} is built for CUDA {built or 'none'}: install a torch for "
         f"CUDA 13, or the package nvidia-cublas of version 13, or set OCTAVO_CUBLASLT to a {CUBLASLT}")
 
@@ -95,7 +94,7 @@ def device_of(weights):
                 f"{here}; call model.to({str(device)!r}) before octavo.prepare")
     if device.type == "cuda" and torch.version.hip is not None:
         raise UnsupportedError(
-            f"the model: expected cpu, or a GPU of NVIDIA, found {device} of torch {torch.__version__}, "
+            f"the model: expected cpu, or a GPU of NVIDIA, found {device} and torch {torch.__version__}, "
             "which is built for ROCm; call model.cpu() before octavo.prepare")
     return device
 
@@ -132,8 +131,8 @@ def wanted(device, config):
 
 
 def open(device, config, run):
-    """run(configuration, what to open there). On the CPU the configuration is asked, too: there device.kind = "cuda" is a
-    mistake to report. Raises its refusal of another device with what else there is to do."""
+    """run(configuration, what to open there). On the CPU the configuration also counts: there device.kind = "cuda" is a
+    mistake to report. Raises its refusal of another device with the other remedies."""
     if device.type == "cpu":
         return run(config, (_abi.DEVICE_AUTO, 0))
     config, there = wanted(device, config)
@@ -149,7 +148,7 @@ def open(device, config, run):
 
 
 def check(device, opened):
-    """Raises DeviceError unless a run on `opened` (Run.device) reads tensors of torch's device."""
+    """Raises DeviceError unless a run on `opened` (Run.device) reads tensors on torch's device."""
     if opened is None:
         return
     on_cpu = opened[0] == _abi.DEVICE_CPU
@@ -166,5 +165,5 @@ def check(device, opened):
 
 
 def is_captured(device):
-    """Whether work on the current stream becomes part of a CUDA graph in the place of running."""
+    """Whether work on the current stream becomes part of a CUDA graph instead of running."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

@@ -2,7 +2,7 @@
 
 Weights are the codes and scales that training multiplies by; nothing is quantized again. Two layouts:
 
-  "fp8"                 fine-grained FP8 of transformers, as DeepSeek-V3's checkpoints: weight, weight_scale_inv
+  "fp8"                 transformers' fine-grained FP8, as DeepSeek-V3's checkpoints: weight, weight_scale_inv
   "compressed-tensors"  of the library of that name, which vLLM and llm-compressor use: weight, weight_scale
 """
 from __future__ import annotations
@@ -91,22 +91,22 @@ def _uses(model):
 
 
 def _reason(session, module, uses):
-    """Why the codes of a converted module are not a weight of their own; None: they are."""
+    """Why the codes of a converted module are not one whole weight; None: they are."""
     if not isinstance(module, torch.nn.Linear):
-        return f"{type(module).__name__} is no nn.Linear: its weights are several matrices, or transposed"
+        return f"{type(module).__name__} is not an nn.Linear: its weights are several matrices, or transposed"
     weight = module.octavo_site.weight
     if uses[id(weight.parameter)] > 1:
         return "another module reads its weight, which has values there"
     slot = _slot(session, weight)
     if slot is None:
-        return f"{session.run.backend} keeps no E4M3 codes of it, row by row, with scales of their own"
+        return f"{session.run.backend} keeps no E4M3 codes of it, row by row, with separate scales"
     if slot.granularity in (_abi.BLOCK_1X32, _abi.BLOCK_32X32) and session.device.type != "cpu":
         return "the scales of blocks of 32 are in the order of the GPU's products"
     return None
 
 
 def _slot(session, weight):
-    """The codes [N, K] that forwards read; None: there are none."""
+    """The codes [N, K] that forwards read; None without them."""
     n, k = weight.shape
     for slot in session.slots:
         if (slot.owner_kind == _abi.OWNER_PARAMETER and slot.owner == weight.id and slot.dtype == _abi.E4M3FN
@@ -162,12 +162,12 @@ def safetensors(where):
 def export(model: torch.nn.Module, folder: str | os.PathLike[str], layout: str = "fp8") -> dict[str, str]:
     """Writes <folder>/model.safetensors and <folder>/config.json, which say how to read it in their `quantization_config`.
 
-    A model of transformers gets its own config, so that from_pretrained(folder) loads it; without a GPU transformers multiplies
-    the codes out. Other modules get a config.json with the quantization only. Everything that is no codes keeps its dtype and its
-    values. Files appear whole or not at all. The model does not change, nor does the next step.
+    A transformers model gets its own config, so that from_pretrained(folder) loads it; without a GPU transformers multiplies
+    the codes out. Other modules get a config.json with the quantization only. All other tensors keep their dtypes and values.
+    Files appear whole or not at all. The model does not change, nor does the next step.
 
     Args:
-        model: What octavo.prepare returned, in one process.
+        model: The result of octavo.prepare, in one process.
         folder: Where the two files are written.
         layout: "fp8", transformers' FineGrainedFP8Config, or "compressed-tensors".
 
@@ -197,7 +197,7 @@ def export(model: torch.nn.Module, folder: str | os.PathLike[str], layout: str =
     for name, codes in list(found.items()):
         reason = fits.reason(codes)
         if isinstance(model.get_submodule(name), OwnForward):
-            reason = "its class has a forward of its own, in the place of which a reader may put another"
+            reason = "its class has its own forward, which a reader may replace by another"
         if reason:
             why[name] = reason
             del found[name]
@@ -244,7 +244,7 @@ def _of_another_kind(found):
         return {}
     kept = kinds.most_common(1)[0][0]
     first = next(name for name, codes in found.items() if (codes.block, codes.scale_inv.dtype) == kept)
-    return {name: f"its codes have other scales than those of {first} and more layers, and a config names one kind for all"
+    return {name: f"its codes have other scales than {first} and more layers, and a config names one kind for all"
             for name, codes in found.items() if (codes.block, codes.scale_inv.dtype) != kept}
 
 

@@ -1,4 +1,4 @@
-"""A prepared model, and what other libraries put in the place of one or of a weight."""
+"""A prepared model, and the objects that other libraries replace it or a weight by."""
 import gc
 import weakref
 from typing import Any
@@ -44,9 +44,8 @@ def is_fsdp(model):
 
 
 def check_weight(site, given):
-    """For a tensor in the place of the parameter that octavo.prepare saw. A plain tensor is a
-    weight to multiply by. A plain parameter takes the place. Raises StateError or UnsupportedError
-    for what octavo cannot follow."""
+    """For a tensor that replaced the parameter that octavo.prepare saw. A plain tensor is a weight to multiply by. A plain
+    parameter takes the place. Raises StateError or UnsupportedError for a tensor that octavo cannot follow."""
     name, session, kind = site.weight.name, site.session, type(given)
     if kind is torch.Tensor and site.is_native:
         if given._is_view() and given._base.dim() == 1:
@@ -126,7 +125,7 @@ def _session_in(model):
 
 def _take_over(model):
     """The session of a wrapper that this model was taken out of with every converted module, as PEFT's merge_and_unload
-    does; the session then is the model's. None: there is none."""
+    does; the session then is the model's. None without one."""
     modules = set(model.modules())
     found = {m.__dict__["octavo_session_ref"] for m in modules if "octavo_session_ref" in m.__dict__}
     session = found.pop() if len(found) == 1 else None
@@ -161,7 +160,7 @@ def modules_alive():
 
 
 def holder_of(session):
-    """The model that octavo.prepare converted, or None if it is gone. Searches for that of a copy."""
+    """The model that octavo.prepare converted, or None if it is gone. Searches for a copy's model."""
     model = session.holder() if session.holder is not None else None
     if model is None or model.__dict__.get("octavo_session") is not session:
         model = next((m for m in modules_alive() if m.__dict__.get("octavo_session") is session),

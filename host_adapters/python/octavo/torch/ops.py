@@ -36,7 +36,7 @@ TORCH_DTYPES = {_abi.F32: torch.float32, _abi.BF16: torch.bfloat16, _abi.F16: to
 
 
 class Shapes:
-    """What a tracing compiler must know about a registered run."""
+    """The facts about a registered run that a tracing compiler needs."""
 
     def __init__(self, shapes, plans):
         self.linears = [(s.n, s.k, TORCH_DTYPES[s.gradient_dtype]) for s in shapes]
@@ -201,7 +201,7 @@ def register(opened, weights, linears, plans, slots, flags, callbacks, device):
     """Registers a sealed session_run.Run and returns its number.
 
     weights: the Weight of each parameter; linears: [(name, Weight)]; plans: an octavo_linear_plan
-    per linear; slots: a tensor per slot, None for a native one, which each op asks for its memory; flags: Flags;
+    per linear; slots: a tensor per slot, None for a native one, whose memory each op looks up; flags: Flags;
     callbacks: (COMBINE, SETTLE), functions of the host; device: a torch.device. Flags and callbacks must live
     until release.
     """
@@ -227,8 +227,8 @@ def register(opened, weights, linears, plans, slots, flags, callbacks, device):
 
 
 def answer(call):
-    """What a function of the host answers to the op that calls it. An exception becomes the text of the op's error; one
-    that ends programs, such as KeyboardInterrupt, is also raised as itself once the op has failed."""
+    """The status that a function of the host returns to the op that calls it. An exception becomes the text of the op's error;
+    one that ends programs, such as KeyboardInterrupt, is also raised as itself once the op has failed."""
     try:
         call()
     except BaseException as e:  # none may cross C
@@ -253,7 +253,7 @@ def is_due(number, parameter, data, version):
 
 def plan_shard(number, parameter, rows):
     """For ranks that have `rows` rows of a parameter (an id) each: (bytes of a packet of codes, None), or
-    (None, why the backend cannot cast shards like these). Raises what is no refusal."""
+    (None, why the backend cannot cast shards like these). Raises errors other than a refusal."""
     packet_bytes = ctypes.c_uint64()
     status = library().octavo_torch_plan_shard(number, parameter, rows, ctypes.byref(packet_bytes))
     said = take_diagnostics()
@@ -263,8 +263,7 @@ def plan_shard(number, parameter, rows):
 
 
 def gpu(number):
-    """The UUID of the GPU of a run as hexadecimal digits, the same in every process; empty where no
-    driver says it."""
+    """The UUID of the GPU of a run as hexadecimal digits, the same in every process; empty where no driver has it."""
     uuid = ctypes.create_string_buffer(16)
     size = library().octavo_torch_gpu(number, uuid)
     return uuid.raw[:size].hex()

@@ -1,4 +1,4 @@
-"""The backend's Adam, which takes the place of torch's where weights or gradients are in slots."""
+"""The backend's Adam, which replaces torch's where weights or gradients are in slots."""
 from __future__ import annotations
 
 import weakref
@@ -57,8 +57,8 @@ def check_moments(adam, state_dict):
             continue
         if key not in state:
             if PART in state_dict and _is_here(adam.session, p):
-                raise StateError(f"optimizer state of parameter {at}: expected its moments, which this rank holds, found those "
-                                 f"of {state_dict[PART]} alone; save inside of octavo.full_state(model)")
+                raise StateError(f"optimizer state of parameter {at}: expected its moments, which this rank holds, found "
+                                 f"only those on {state_dict[PART]}; save inside of octavo.full_state(model)")
             continue
         where, own = f"optimizer state of parameter {at}", state[key]
         if set(own) != _KEYS:
@@ -259,15 +259,15 @@ class Adam(torch.optim.Optimizer):
         return hyper
 
     def _to_device(self, values):
-        """Without waiting. A CUDA graph reads the host's memory in each replay, so it keeps a buffer
-        of its own, which the step before has allocated."""
+        """Without waiting. A CUDA graph reads the host's memory in each replay, so it keeps its own buffer, which the step
+        before has allocated."""
         device = self.session.device
         if device.type != "cuda":
             return values.to(device)
         if is_captured(device):
             if self._pinned is None or self._pinned.shape != values.shape:
                 raise StateError("optimizer: expected a step with the same parameters before the one "
-                                 "that is captured, found none; warm up as torch.cuda.graph says")
+                                 "that is captured, found none; warm up as torch.cuda.graph describes")
             self._of_graphs.append(self._pinned.copy_(values))
             values, self._pinned = self._pinned, None
         else:
@@ -277,8 +277,8 @@ class Adam(torch.optim.Optimizer):
         return values.to(device, non_blocking=True)
 
     def _changes_nothing(self):
-        """Whether this is the step with zeros by which torch.distributed.checkpoint makes an
-        optimizer allocate its state. The state here exists, so that step must leave it alone."""
+        """Whether this is the step with zeros that torch.distributed.checkpoint makes, so that an optimizer allocates its
+        state. The state here exists, so that step must not change it."""
         since = self.session.flags.since
         return not since[BACKWARD] and not since[CAPTURED] and all(
             float(group["lr"]) == 0 for group in self.param_groups)
@@ -393,8 +393,8 @@ def join(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> torch.opti
         The optimizer to use: the same one if the backend leaves the weights in the model, otherwise the backend's Adam.
 
     Raises:
-        StateError: The optimizer has parameters of before fully_shard.
-        OctavoError: What octavo.prepare raises for an optimizer.
+        StateError: The optimizer has the parameters from before fully_shard.
+        OctavoError: As octavo.prepare for an optimizer.
 
     Example:
         >>> optimizer = octavo.join(model, torch.optim.AdamW(model.parameters()))

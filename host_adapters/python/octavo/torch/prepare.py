@@ -194,7 +194,7 @@ def _check_optimizer(model, optimizer):
 
 
 def _shared_with(model, candidates, weight):
-    """The name of an unconverted module that reads a weight; None if there is none."""
+    """The name of an unconverted module that reads a weight; None without one."""
     converted = {id(m) for c in candidates for m in c.modules()}
     for name, module in model.named_modules():
         if id(module) in converted:
@@ -276,8 +276,8 @@ def prepare(model: Model, optimizer: Optimizer = None, config: Configuration = N
 
     A step of any torch optimizer over the model's parameters updates the scales; without one, call octavo.step(model).
     For a model that is prepared already, this is the next stage: it takes the model, the optimizer and the configuration as
-    they are now, and keeps the scales of layers that stay. Arguments that are None then mean those of before. Moments in
-    slots start anew for another optimizer; without one, the backend's Adam of before goes on. Call it from one thread.
+    they are now, and keeps the scales of layers that stay. Arguments that are None then keep their previous values. Moments in
+    slots start anew for another optimizer; without one, the backend's previous Adam continues. Call it from one thread.
 
     Args:
         model: A torch.nn.Module, neither wrapped nor compiled; fully_shard may come before or after, parallelize_module
@@ -289,18 +289,18 @@ def prepare(model: Model, optimizer: Optimizer = None, config: Configuration = N
             overrides={"layers.skip": []} converts the head as well.
         module_filter: A function of (module, name): False leaves the module out.
         overrides: Dotted keys, {"fp8.te.margin": 1}, which count before config and recipe.
-        group: The process group whose ranks train this model together; None: that of the mesh of fully_shard or
-            parallelize_module, or of the DistributedDataParallel which is put around it, if any.
+        group: The process group whose ranks train this model together; None: the group of the mesh of fully_shard or
+            parallelize_module, or of the DistributedDataParallel that wraps it, if any.
         detect_writes: False where nothing writes a weight through `.data` or shared memory between two forwards of a step:
             the later ones then use its codes again without looking at its values, see octavo.refresh.
-        fsdp_gather: What fully_shard gathers of weights: "values", the default, or "fp8", their codes, which gives the same
-            bits; octavo.report names the layers whose values are gathered all the same, and why.
+        fsdp_gather: How fully_shard gathers weights: as "values", the default, or "fp8", their codes, with
+            bit-identical results; octavo.report names the layers whose values are gathered all the same, and why.
         record_every_n_steps: Every how many optimizer steps one keeps what casts record, for octavo.telemetry; 0: none does.
         shard_optimizer_state: True for a backend that keeps moments and master weights in slots: each rank of the group,
-            which then is that of all ranks by default, holds those of its share of the parameters, steps these, and sends the
-            others their weights; see octavo.full_state.
-        functional: Names of parameters, or patterns such as "blocks.*.w_in", that are no weights of layers, and by which the
-            forward of their module calls torch.nn.functional.linear.
+            by default of all ranks, holds them for its share of the parameters, steps these, and sends the others their
+            weights; see octavo.full_state.
+        functional: Names of parameters, or patterns such as "blocks.*.w_in", that are not weights of layers; the forward of
+            their module gives them to torch.nn.functional.linear.
 
     Returns:
         (model, optimizer). The model is the same object. The optimizer is the same object if the backend leaves the weights
@@ -308,7 +308,7 @@ def prepare(model: Model, optimizer: Optimizer = None, config: Configuration = N
 
     Raises:
         InvalidError: A malformed argument or configuration.
-        UnsupportedError: Nothing that the configuration allows can run here, or no layer of the model can.
+        UnsupportedError: No backend that the configuration allows can run here, or no layer of the model can.
         StateError: The model is wrapped, or sharded between the stages.
         After an error, model and optimizer are unchanged.
 

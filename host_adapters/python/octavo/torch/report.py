@@ -38,7 +38,7 @@ def _why(layer):
 
 
 class Report(Text):
-    """What octavo.report gives: it prints as text and shows as a table in notebooks.
+    """The result of octavo.report: it prints as text and shows as a table in notebooks.
 
     Attributes:
         fp8: The names of the linears that are placed in FP8.
@@ -68,7 +68,7 @@ class Report(Text):
         return _summary(self.to_dict())
 
     def assert_fp8(self, min_layers: int = 1) -> None:
-        """For a test of your own.
+        """For your own test.
 
         Args:
             min_layers: How many linears at least have to be in FP8; once one of them ran, only those that ran count.
@@ -135,7 +135,7 @@ def _text(found):
     options = [f"  {name} = {json.dumps(o['value'])}  ({o['origin']})" for name, o in given.items()]
     lines += ["options", *options] if options else []
     if "optimizer_state" in found:
-        lines.append("optimizer state  rank {rank} of {ranks} holds that of {parameters} of {of} parameters".format(
+        lines.append("optimizer state  rank {rank} of {ranks} holds it for {parameters} of {of} parameters".format(
             **found["optimizer_state"]))
     if found["never_ran"] and found["calls"]["linear_forward"]:
         placed = sum(layer["placed"] == "fp8" for layer in layers)
@@ -151,7 +151,7 @@ def _text(found):
 
 
 def report(model: torch.nn.Module, format: str = "text") -> Report:
-    """What runs, why, and where each layer went.
+    """The chosen backend, why it runs, and the placement of each layer.
 
     Args:
         model: A prepared model, also inside of DistributedDataParallel or torch.compile.

@@ -1,8 +1,7 @@
 """The FP8 state of a model: the open run, its slots as torch tensors, and its numbers for the ops.
 
 A session holds every tensor that the backend described. It can be copied and pickled, as the text
-of the configuration, the description of the model, and the slots. Opening it in another process
-gives the same bits.
+of the configuration, the description of the model, and the slots. Opened in another process it is bit-identical.
 """
 import weakref
 
@@ -51,7 +50,7 @@ class Session(Stored):
         self._bind()
 
     def _start(self, skipped_steps=0):
-        """What a copy does not take over."""
+        """The state that a copy does not take over."""
         self.step_state = StepState(skipped_steps)
         self.group = None         # the process group that the user gave
         self.reduction_group = None  # a group of the same ranks for gradients in slots alone, under DDP
@@ -154,21 +153,21 @@ class Session(Stored):
         note_open(self)
 
     def _callbacks(self):
-        """What ops ask this session for: (COMBINE, SETTLE)."""
+        """The functions that ops call on this session: (COMBINE, SETTLE)."""
         own = weakref.ref(self)
         return (ops.COMBINE(lambda _: ops.answer(lambda: own().combine())),
                 ops.SETTLE(lambda _, id: ops.answer(lambda: own().before_forward(own().weights[id]))))
 
     def expect_weights_in_model(self, where, needed_by, instead):
-        """Raises UnsupportedError for a backend that keeps weights or gradients in slots. where: what the
-        error begins with; needed_by: what cannot work then; instead: the other remedy than te."""
+        """Raises UnsupportedError for a backend that keeps weights or gradients in slots. where: the start of the error's
+        text; needed_by: the feature that cannot work then; instead: the other remedy than te."""
         if self.needs_own_optimizer:
             raise UnsupportedError(
                 f"{where}: expected a backend that leaves weights in the model, as {needed_by} needs, found "
                 f'{self.run.backend}; set fp8.backend = "te", or {instead}')
 
     def steps(self, weight):
-        """Whether this rank steps a Weight: every rank, or its owner alone."""
+        """Whether this rank steps a Weight: every rank, or only its owner."""
         return self.owners is None or self.owners.steps(weight)
 
     def holds_all(self):
@@ -176,7 +175,7 @@ class Session(Stored):
         return self.owners is None or self.owners.holds_all(self)
 
     def recipe_of(self, name):
-        """What computes a linear, as "te/delayed"; only the backend for one without recipes."""
+        """The recipe of a linear, as "te/delayed"; only the backend for one without recipes."""
         options = {**self.run.options(), **self.run.layer_options().get(name, {})}
         return "/".join(filter(None, (self.run.backend, options.get("recipe") or options.get("opt_level"))))
 
@@ -248,8 +247,8 @@ class Session(Stored):
         ddp.reduce_slots(self)
 
     def drop_records(self, where=None):
-        """Discards what casts recorded in this step, so that end_step changes no scale. where: a
-        bool tensor that says whether to; None: always."""
+        """Discards what casts recorded in this step, so that end_step changes no scale. where: a bool tensor, whether to do
+        it; None: always."""
         for _, tensor in self.reduced:
             tensor.zero_() if where is None else tensor.masked_fill_(where, 0)
 

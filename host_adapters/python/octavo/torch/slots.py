@@ -1,4 +1,4 @@
-"""What a session knows of torch's tensors: weights, and the uses of weights by linears."""
+"""Records of a session about torch's tensors: weights, and the uses of weights by linears."""
 import ctypes
 import dataclasses
 
@@ -42,7 +42,7 @@ class Weight:
 
     @property
     def held(self):
-        """The shape of what this rank multiplies by."""
+        """The shape of the matrix that this rank multiplies by."""
         return self.parameter.shape if self.parallel is None else local(self.parameter).shape
 
     def of(self, tensor):
@@ -101,8 +101,8 @@ class Site:
         self.token = torch.zeros(1, dtype=torch.uint8, device=session.device)
 
     def is_reached(self):
-        """Whether the backward that runs is one for the weight, too: not with inputs=[x], nor of torch.autograd.grad,
-        which leave the .grad of other leaves alone."""
+        """Whether the backward that runs also is one for the weight: not with inputs=[x], nor of torch.autograd.grad, which do
+        not change the .grad of other leaves."""
         if self._leaf is None:
             with torch.enable_grad():
                 self._leaf = self.anchor.view_as(self.anchor).grad_fn.next_functions[0][0]

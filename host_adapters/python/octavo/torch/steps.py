@@ -2,8 +2,8 @@
 
 The hooks here are torch's own for every optimizer, so it does not matter which one steps, when it
 was made, or how many there are. Around a step they combine what the ranks recorded, leave out a
-step whose backward met Inf or NaN, and derive the next scales. Nothing happens when no forward
-recorded anything since the last boundary.
+step whose backward met Inf or NaN, and derive the next scales. They do nothing when no forward recorded anything since the
+last boundary.
 
 An optimizer of other parameters may hold copies of the model's, which its owner writes back through
 `.data` (DeepSpeed's ZeRO). Where `follow` names it, its steps are the boundaries. After another one, a
@@ -32,7 +32,7 @@ disable = torch.compiler.disable  # of what runs between graphs, where tracing w
 
 
 class StepState:
-    """What a session remembers from one step to the next. Only the methods here write it; other code reads the attributes
+    """A session's memory from one step to the next. Only the methods here write it; other code reads the attributes
     without an underscore. A copy of a session takes over the number of skipped steps only.
 
     is_combined: whether the ranks' records of this step are combined already.
@@ -79,7 +79,7 @@ class StepState:
         self.is_combined = False
 
     def decided_before(self, optimizer, has_run):
-        """What was decided for another optimizer since a forward or backward last ran for the host, or False. has_run:
+        """The decision for another optimizer since a forward or backward last ran for the host, or False. has_run:
         whether one has run since the last boundary. After a capture a step of two optimizers looks like two steps, and
         the boundary between them clears what the backward noted: the second one takes over the answer of the first."""
         if has_run or optimizer in self._decided_for:
@@ -140,8 +140,8 @@ IDLE_STEPS = 2  # without any FP8 call, before it is said: one step may allocate
 
 
 def layers_without_calls(session):
-    """The names of linears whose forward never called the backend. Of experts, which run when a token chooses
-    them, only those are named none of which ran."""
+    """The names of linears whose forward never called the backend. Experts run when a token chooses them; they are named only
+    if none of them ran."""
     calls = {name: ops.forwards(session.number, site.id) for name, site in session.sites.items()}
     alive = {id(site.weight.parameter) for name, site in session.sites.items()
              if calls[name] and isinstance(site.weight.piece, int)}
@@ -174,7 +174,7 @@ def _why(session, name):
         if "forward" in module.__dict__:
             return "its forward was replaced after octavo.prepare"
         if site.evaluates_in_host and not module.training:
-            return ("it is in eval mode, which runs in the host's precision; call train(), or set "
+            return ("it is in eval mode, which uses the host's precision; call train(), or set "
                     "fp8.te.use_autocast_during_eval = true")
     return "nothing called it; code may compute with its weight by itself"
 
@@ -199,7 +199,7 @@ def _gradients(session, optimizer):
 
 
 def _are_finite(session, optimizer):
-    """Of all gradients of the session, too: another optimizer of this step has some."""
+    """Counts all gradients of the session: another optimizer of this step has some."""
     others = [local(w.parameter.grad) for w in session.weights
               if w.parameter is not None and w.is_native and w.parameter.grad is not None]
     finite = all(bool(torch.isfinite(g).all()) for g in [*_gradients(session, optimizer), *others])
@@ -223,7 +223,7 @@ def _on_any_rank(session, flag):
 
 def decide(session, optimizer, earlier=False):
     """Before a step whose records the ranks have combined: leaves it out, or lets it happen.
-    earlier: an answer of the same step, a bool or a tensor, that counts, too."""
+    earlier: an answer of the same step, a bool or a tensor, that also counts."""
     if session.nonfinite is None:
         return
     if session.device.type != "cpu" and _takes_found_inf(optimizer):
@@ -303,7 +303,7 @@ def follow(session, model, optimizer):
 
 
 def forget(session):
-    """A step that its owner left out: the next one begins without its records."""
+    """A step that its owner left out: the next one starts without its records."""
     session.drop_records()
     session.flags.since[FORWARD] = session.flags.since[BACKWARD] = 0
 

@@ -1,8 +1,7 @@
 """octavo.telemetry: what the casts of a step recorded, as plain numbers.
 
-A backend that counts (te with `telemetry = true`) has slots for it. They are used in every Nth step
-alone, and read at its end, once the ranks are combined: in the other steps casts count nothing, and
-the host reads nothing from the device.
+A backend that counts (te with `telemetry = true`) has slots for it. They are used only in every Nth step, and read at its end,
+once the ranks are combined: in the other steps casts count nothing, and the host reads nothing from the device.
 """
 from __future__ import annotations
 
@@ -157,7 +156,8 @@ class Telemetry:
 
 
 def telemetry(model: torch.nn.Module, flat: bool = False) -> dict[str, Any] | None:
-    """What the casts recorded in the last step that octavo.prepare(record_every_n_steps=N) asked for. Does not wait for the device.
+    """The values that casts recorded in the last step that octavo.prepare(record_every_n_steps=N) selected. Does not wait for
+    the device.
 
     Args:
         model: A prepared model.
@@ -166,8 +166,8 @@ def telemetry(model: torch.nn.Module, flat: bool = False) -> dict[str, Any] | No
     Returns:
         {"step": the number of the step from 0, "skipped_steps": int, "casts": [one dict a tensor that is cast]}; None, or {} with
         flat, before the first step ended. A cast has `operand` ("x", "w", "dy"), `tensor` (the layer, of w the weight), `amax`
-        (largest absolute value) and `scale` where the recipe keeps them. With `fp8.te.telemetry = true`, or that of msamp for x
-        and dy, it also has `saturated` and `underflow` (numbers of elements) and `sqnr_db` (decibels; None: nothing was lost).
+        (largest absolute value) and `scale` where the recipe keeps them. With `fp8.te.telemetry = true`, or msamp's for x and
+        dy, it also has `saturated` and `underflow` (numbers of elements) and `sqnr_db` (decibels; None: nothing was lost).
         Sums are over all ranks.
 
     Raises:

@@ -45,7 +45,7 @@ void check_equal(ProcessGroup &group, const std::vector<Shared> &values) {
   const at::Tensor own = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
   auto *hashes = own.mutable_data_ptr<int64_t>();
   for (const Shared &shared : values) *hashes++ = hash_of(shared.value);
-  const std::vector<at::Tensor> all = group.all_gather(own, "all_gather of what the ranks train");
+  const std::vector<at::Tensor> all = group.all_gather(own, "all_gather of checksums of the model");
   for (size_t rank = 1; rank < all.size(); ++rank)
     for (size_t i = 0; i < values.size(); ++i)
       if (all[rank].const_data_ptr<int64_t>()[i] != all[0].const_data_ptr<int64_t>()[i])
@@ -99,13 +99,12 @@ std::vector<Shared> choices_of(Prepared &prepared) {
   for (const std::string &option : run.options()) options += option + '\n';
   for (const Layer &layer : prepared.layers())
     layers += layer.name + (layer.fp8 ? " fp8\n" : " torch\n");
-  return {
-      {"the outcome of prepare()", kSucceeded, "see the error of the process in which it failed"},
-      {"the backend and the plugin file",
-       plugin == nullptr ? "none" : text(plugin->id) + text(plugin->sha256),
-       "install the same plugin everywhere"},
-      {"the options", options, "use one octavo.toml"},
-      {"the layers in FP8", layers, "use one octavo.toml"}};
+  return {{"the outcome of prepare()", kSucceeded, "see the error of the process where it failed"},
+          {"the backend and the plugin file",
+           plugin == nullptr ? "none" : text(plugin->id) + text(plugin->sha256),
+           "install the same plugin everywhere"},
+          {"the options", options, "use one octavo.toml"},
+          {"the layers in FP8", layers, "use one octavo.toml"}};
 }
 
 // Before the processes exchange tensors. Throws Error in every process unless the models have the

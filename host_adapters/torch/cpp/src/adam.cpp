@@ -47,7 +47,7 @@ Hyper hyper_of(const ::torch::optim::OptimizerParamGroup &group) {
   if (const auto *a = dynamic_cast<const ::torch::optim::AdamOptions *>(&options))
     return hyper_from(*a, false);
   throw Error(OCTAVO_UNSUPPORTED,
-              "the optimizer: expected options of torch::optim::Adam or AdamW, found others");
+              "the optimizer: expected torch::optim::AdamOptions or AdamWOptions, found others");
 }
 
 // Throws unless the backend steps by the options of a group.
@@ -67,7 +67,7 @@ void check_group(const Run &run, const ::torch::optim::OptimizerParamGroup &grou
                     "\"; use the backend \"te\", which works with any optimizer");
   if (hyper.weight_decay != 0.0 && rule != wanted)
     throw Error(OCTAVO_INVALID, "the optimizer: expected the weight decay that fp8." + backend +
-                                    ".optimizer = \"" + rule + "\" names, found that of \"" +
+                                    ".optimizer = \"" + rule + "\" names, found the decay of \"" +
                                     wanted + "\"; set fp8." + backend + ".optimizer = \"" + wanted +
                                     "\"");
 }

@@ -239,7 +239,7 @@ void GradientAverage::produced(size_t index) {
     throw Error(OCTAVO_WRONG_STATE,
                 "Accelerator: expected " + std::to_string(item.expected) +
                     " gradients of a parameter in a backward pass, as in the first one, found "
-                    "more, after their average had begun; this model's use of its layers changes "
+                    "more, after their average had started; this model's use of its layers changes "
                     "from step to step: set Averaging::overlap = false");
   if (!how_.overlap || !counted_) return;
   while (begun_ < buckets_.size() && is_ready(buckets_[begun_])) begin_next();
@@ -313,7 +313,7 @@ void GradientAverage::drop_unused() {
   for (size_t i = 0; i < items_.size(); ++i) flags[i] = items_[i]->filled ? 0.0f : 1.0f;
   if (!items_.empty())
     group_.all_reduce(used, OCTAVO_COLLECTIVE_ALL_REDUCE_MAX,
-                      "all_reduce of which gradients are used");
+                      "all_reduce of the flags of used gradients");
   for (size_t i = 0; i < items_.size(); ++i) {
     if (flags[i] != 0.0f) continue;
     items_[i]->tensor.mutable_grad() = at::Tensor();

@@ -153,7 +153,7 @@ class Placer {
     for (const Parameter &p : impl_.run->parameters())
       if (p.tensor.is_same(found.weight) && p.is_piece != found.rows.has_value())
         throw Error(OCTAVO_UNSUPPORTED,
-                    "linear \"" + found.name + "\": expected a weight of its own, found that \"" +
+                    "linear \"" + found.name + "\": expected a separate weight, found that \"" +
                         p.name + "\" is the same tensor, divided otherwise; untie the two");
   }
 

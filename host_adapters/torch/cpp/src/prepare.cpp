@@ -35,12 +35,13 @@ void check_model(const Module &model, const Walk &walk) {
                   "linear \"" + found.name +
                       "\": expected a model that is not prepared, found one that is; use its "
                       "Prepared, or close that first");
-    throw Error(OCTAVO_WRONG_STATE,
-                "linear \"" + found.name +
-                    "\": expected a weight that no other prepared model has, found that of \"" +
-                    site.name +
-                    "\" of one; prepare one module that holds both models, or close the Prepared "
-                    "of the other first");
+    throw Error(
+        OCTAVO_WRONG_STATE,
+        "linear \"" + found.name +
+            "\": expected a weight that no other prepared model has, found the weight of \"" +
+            site.name +
+            "\" of one; prepare one module that holds both models, or close the Prepared "
+            "of the other first");
   }
 }
 
@@ -55,7 +56,7 @@ void check_optimizer(const Module &module, const ::torch::optim::Optimizer &opti
   if (shared == 0)
     throw Error(OCTAVO_INVALID, "the optimizer: expected parameters of this model, found " +
                                     std::to_string(foreign) +
-                                    " of another one and none of its own; make the optimizer from "
+                                    " of another one and none of this one; make the optimizer from "
                                     "module->parameters()");
 }
 

@@ -97,7 +97,7 @@ TEST_F(NcclOpen, descs_that_make_no_sense) {
     const char *text;
   };
   const Case cases[] = {
-      {[](octavo_nccl_desc &d) { d.id = nullptr; }, "id: expected that of rank 0, found null"},
+      {[](octavo_nccl_desc &d) { d.id = nullptr; }, "id: expected the id of rank 0, found null"},
       {[](octavo_nccl_desc &d) { d.world = 0; }, "found rank 0 of 0"},
       {[](octavo_nccl_desc &d) { d.rank = 1; }, "found rank 1 of 1"},
       {[](octavo_nccl_desc &d) { d.world = 4097; }, "expected 1 to 4096 ranks"},

@@ -15,7 +15,7 @@ from .state import load_state_dict
 FILE = "octavo.safetensors"
 STEP = "octavo.step"
 CHOICES = ("saved", "anew")
-ANEW = 'begin it anew with the weights of the checkpoint by fp8_state="anew"'
+ANEW = 'start it anew with the weights of the checkpoint by fp8_state="anew"'
 
 
 def check(name, choice):
@@ -45,7 +45,7 @@ def read(path, step=None):
         raise InvalidError(f"{path}: expected a file of safetensors, found a damaged one: {e}; resume from "
                            "another checkpoint") from e
     if step is not None and found != str(step):
-        raise InvalidError(f"{path}: expected the FP8 state of step {step}, found that of step {found}; put "
+        raise InvalidError(f"{path}: expected the FP8 state of step {step}, found step {found}; put "
                            "the files of one checkpoint into one folder")
     return tensors
 
@@ -57,7 +57,7 @@ def expect(is_there, where, choice, otherwise=""):
 
 
 def load(model, state, choice):
-    """Restores the FP8 state, or begins it anew, after the model and the optimizer were loaded. state: the tensors, or the
+    """Restores the FP8 state, or starts it anew, after the model and the optimizer were loaded. state: the tensors, or the
     path of a file and the step that it must be of."""
     if choice == "anew":
         return begin_anew(model)
@@ -65,8 +65,8 @@ def load(model, state, choice):
 
 
 def begin_anew(model):
-    """Scales and histories as octavo.prepare makes them. What a backend keeps of parameters, such as weights and moments,
-    stays as it was loaded."""
+    """Scales and histories as octavo.prepare makes them. A backend's slots of parameters, such as weights and moments, stay as
+    they were loaded."""
     session = session_of(model)
     session.settle_all()
     for slot, tensor in zip(session.slots, session.tensors):

@@ -54,7 +54,7 @@ def single_key(key):
 
 
 def single_of(state):
-    """{key: hash} of the tensors of a state whose hashes are entries of their own."""
+    """{key: hash} of the tensors of a state whose hashes are separate entries."""
     return {key.partition("/")[2]: bytes(_bytes(value).numpy()).hex() for key, value in state.items()
             if key.startswith(SINGLES)}
 
@@ -67,7 +67,7 @@ def seal(text):
 
 
 def expect_tensors(state):
-    """Raises InvalidError, by its key, for an entry that is no tensor with memory."""
+    """Raises InvalidError, by its key, for an entry that is not a tensor with memory."""
     if not isinstance(state, Mapping):
         raise InvalidError(f"the state: expected a dict of tensors, found {type(state).__name__}; load the result of "
                            "octavo.state_dict")
@@ -122,7 +122,7 @@ def metadata_bytes(state):
 
 
 def check_hashes(saved, tensors, function):
-    """Raises InvalidError unless {key: hash} is that of {key: tensor}, by the first key that differs."""
+    """Raises InvalidError unless {key: hash} fits {key: tensor}, and names the first key that differs."""
     found = hashes_of(tensors, function)
     for key in sorted(tensors):
         _compare(key, saved.get(key), found[key], "BLAKE2b" if function is blake2b else "XXH3")
@@ -146,7 +146,7 @@ def _keys(session):
 
 
 def _held(session):
-    """Those of them that this rank holds."""
+    """The slots in a state that this rank holds, by key."""
     return {key: slot for key, slot in _keys(session).items() if not is_released(session.tensors[slot.id])}
 
 
@@ -215,15 +215,14 @@ def _columns(key, slot, labels):
 
 
 def load_state_dict(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:
-    """Restores the result of state_dict bit for bit: the next step equals the next step of the model that was saved.
+    """Restores the result of state_dict: the next step is bit-identical to the next step of the model that was saved.
 
     Load the model's own state dict first. On another number of ranks the first casts take their own amax, since a rank's part of
     the batch has another size.
 
     Args:
         model: The same model, prepared with the same backend and options; pooled columns are matched by layer name.
-        state: What state_dict gave. With a sharded optimizer state: that of this rank, or a whole one, of which it uses what this
-            rank holds.
+        state: The result of state_dict. With a sharded optimizer state: this rank's, or a whole one; this rank uses its part.
 
     Raises:
         InvalidError: Another state, or a damaged one, by the name of the tensor; no slot changes then.
@@ -241,15 +240,15 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -
         if found.get(what) != here[what]:
             difference = _difference(found.get(what), here[what])
             raise InvalidError(f"the state: expected {what} as in this session, {difference[1]}, found "
-                               f"{difference[0]}; load it with the configuration of the save, or begin the FP8 state "
+                               f"{difference[0]}; load it with the configuration of the save, or start the FP8 state "
                                'anew by fp8_state="anew" of the framework\'s part, by leaving this call out otherwise')
     missing = sorted(set(keys) - set(state))
     single = single_of(state)
     unknown = sorted(set(state) - set(every) - {METADATA, HASH} -
                      {key for key in state if key.startswith(SINGLES)})
     if missing and "rank" in found:
-        raise InvalidError(f"the state: expected what this rank holds of a sharded optimizer state, or a whole one, found "
-                           f"that of {found['rank']} without {missing[0]}; load the file of this rank, or save inside of "
+        raise InvalidError(f"the state: expected this rank's part of a sharded optimizer state, or a whole one, found "
+                           f"the part of {found['rank']} without {missing[0]}; load the file of this rank, or save inside of "
                            "octavo.full_state")
     if missing or unknown:
         raise InvalidError(f"the state: expected the slots of this model; {len(missing)} are missing "
@@ -276,7 +275,7 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -
 
 
 def _clear_others(session):
-    """The slots that are no part of a checkpoint get their initial values."""
+    """Slots that a checkpoint leaves out get their initial values."""
     for slot in session.slots:
         tensor = session.tensors[slot.id]
         if tensor is not None and not slot.flags & _abi.SLOT_CHECKPOINT and not is_released(tensor):
@@ -289,7 +288,7 @@ def save_checkpoint(model: torch.nn.Module, directory: str | os.PathLike[str], s
 
     Args:
         model: a prepared model, between steps; with ranks, on one of them.
-        directory: a directory of its own, which is created.
+        directory: a separate directory, which is created.
         step: the program's own count.
 
     Raises:
@@ -328,7 +327,7 @@ def load_checkpoint(model: torch.nn.Module, directory: str | os.PathLike[str]) -
 
 
 def _addresses(model):
-    """(the session, the addresses of its slots by id, with what the device still does to them done)."""
+    """(the session, the addresses of its slots by id, after the device has finished its work on them)."""
     session = session_of(model)
     session.settle_all()
     if not session.holds_all():
@@ -353,13 +352,12 @@ class Stateful:
 
         dcp.save({"model": model_state, "octavo": octavo.Stateful(model), "optimizer": optimizer_state})
 
-    The state is that of state_dict, with the metadata as bytes, so that a checkpoint of other options
-    is refused by load_state_dict. Each slot is written once: it is equal on all ranks, or with
-    octavo.prepare(shard_optimizer_state=True) on one of them. So it loads on any number of ranks and any mesh,
-    sharded or not; copies are made when it is asked for, as async_save needs. dcp.load
-    restores in the order of the keys: the model's must come before this one. register_for_checkpointing saves the
-    state of one rank, so a sharded one needs octavo.accelerate.Accelerator or octavo.full_state. Raises StateError for a
-    model that was not prepared.
+    The state is the result of state_dict, with the metadata as bytes, so that a checkpoint of other options is refused by
+    load_state_dict. Each slot is written once: it is equal on all ranks, or with octavo.prepare(shard_optimizer_state=True) on
+    one of them. So it loads on any number of ranks and any mesh, sharded or not; copies are made when it is asked for, as
+    async_save needs. dcp.load restores in the order of the keys: the model's must come before this one.
+    register_for_checkpointing saves the state of one rank, so a sharded one needs octavo.accelerate.Accelerator or
+    octavo.full_state. Raises StateError for a model that was not prepared.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -386,7 +384,7 @@ class Stateful:
 
 
 def snapshot(session):
-    """What the next session of the same model may keep: (backend, {key: (slot, tensor)}, {name:
+    """The slots that the next session of the same model may keep: (backend, {key: (slot, tensor)}, {name:
     torch parameter})."""
     session.settle_all()
     return (session.run.backend, {k: (s, session.tensors[s.id]) for k, s in _keys(session).items()},
@@ -394,8 +392,7 @@ def snapshot(session):
 
 
 def carry(session, kept):
-    """Copies the slots of a snapshot that this session has, too: same key, dtype and rows, and of
-    the same torch parameter."""
+    """Copies the slots of a snapshot that this session also has: same key, dtype and rows, and of the same torch parameter."""
     backend, old, parameters = kept
     if backend != session.run.backend:
         return

@@ -93,7 +93,7 @@ class Through:
 
 
 def through(module, forward):
-    """What a converted module has as the forward of its instance, for one that it is given."""
+    """The forward to set on the instance of a converted module, for one that it is given."""
     own = type(module).forward
     inner = inspect.unwrap(forward)
     if "octavo_products" not in module.__dict__ or inner is own or calls_own(module, forward, own) or calls_own(
@@ -113,8 +113,8 @@ def calls_own(module, forward, own):
 
 
 class Converted:
-    """Mixin for the counterparts of torch's modules. `octavo_weights` maps the names of the
-    module's own parameters to lists of Weights."""
+    """Mixin for the classes that replace torch's modules. `octavo_weights` maps the names of the module's own parameters to
+    lists of Weights."""
 
     def train(self, mode=True):
         """As in torch. In addition, the next forward quantizes the weights again: code that writes
@@ -127,9 +127,9 @@ class Converted:
         return super().train(mode)
 
     def __setattr__(self, name, value):
-        """As in torch. Raises UnsupportedError for the mark by which torch.ao.quantization picks
-        modules: it would pass over this one, because it looks for classes of torch. The mark is None
-        where it did. FSDP assigns the parameters here as it gathers and shards them."""
+        """As in torch. Raises UnsupportedError for the mark that torch.ao.quantization sets on modules to convert: it would
+        pass over this one, because it looks for torch's classes. The mark is None where it did. FSDP assigns the parameters
+        here as it gathers and shards them."""
         if name == "qconfig":
             raise UnsupportedError(
                 f"{type(self).__name__}: expected no quantizer after octavo.prepare, found a qconfig "

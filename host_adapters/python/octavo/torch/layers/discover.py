@@ -185,7 +185,7 @@ def _is_matrix(parameter):
 
 
 class Choice:
-    """What the user leaves out. module_filter(module, name) -> bool, or None; skip: patterns of names, as those of
+    """The layers that the user leaves out. module_filter(module, name) -> bool, or None; skip: patterns of names, as in
     layers.skip. A name is the first one under which the model reaches a module."""
 
     def __init__(self, module_filter=None, skip=()):
@@ -209,7 +209,7 @@ def discover(model, choice=Choice(), excluded=(), functional=()):
     """Searches a model for linear layers. Returns a Discovery.
 
     choice: what the user leaves out. excluded: names of linears that were tried without success. functional: names or
-    patterns of matrices by which their module multiplies with F.linear. Raises InvalidError, which lists every linear weight
+    patterns of matrices that their module gives to F.linear. Raises InvalidError, which lists every linear weight
     in float64.
     """
     return _Search(model, choice, excluded, functional).run()

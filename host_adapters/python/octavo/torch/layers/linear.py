@@ -37,8 +37,8 @@ def _(run, *gradients):
 
 def _mark_met(flag, gradients):
     """A saturating cast hides Inf from GradScaler, which inspects gradients, and from other ranks, which
-    get their mean. What casts met since the last call, in forward passes, too, is a NaN in these
-    gradients; by dx it comes to those of every layer before."""
+    get their mean. If casts met Inf or NaN since the last call, also in forward passes, these gradients become NaN; dx passes
+    it to the gradients of every layer before."""
     met = flag.view(-1) > MARKED
     for g in gradients:
         if g is not None:
@@ -113,7 +113,7 @@ def first_order(name, found):
 
 
 class _Transformed(torch.autograd.Function):
-    """The same product for functorch, which wants the context apart from the forward."""
+    """The same product for functorch, which needs the context apart from the forward."""
 
     @staticmethod
     def forward(x, weight, bias, site):
@@ -145,11 +145,11 @@ class _Transformed(torch.autograd.Function):
     @staticmethod
     def jvp(ctx, *_):
         raise UnsupportedError(f"{ctx.site.name}: expected reverse mode, found forward mode (jvp), "
-                               "for which backends have no verb; use torch.func.vjp or grad")
+                               "which backends do not have; use torch.func.vjp or grad")
 
 
 class _Gradients(torch.autograd.Function):
-    """The backward of _Transformed, which vmap may batch, too."""
+    """The backward of _Transformed, which vmap may also batch."""
 
     @staticmethod
     def forward(dy, saved, weight, x, site, need_x, need_w, need_b):
@@ -242,7 +242,7 @@ _apply = super(torch.autograd.Function, _Linear).apply
 
 
 def _native(site, weight):
-    """What the op takes of torch's: (weight or None, its version, if it can be asked for here; otherwise
+    """The op's arguments for torch's tensors: (weight or None, its version, if it can be asked for here; otherwise
     the op asks)."""
     w = site.weight
     if not site.is_native:
@@ -298,7 +298,7 @@ def linear(site, x, weight, bias=None, training=True):
 
 
 def _check_kind(site, x):
-    """Raises InvalidError for an x that is no dense tensor with memory, of which no op knows."""
+    """Raises InvalidError for an x that is not a dense tensor with memory, which ops do not know."""
     kind = f"a {type(x).__name__}" if not isinstance(x, torch.Tensor) else "a nested tensor" if x.is_nested else \
         "a tensor without memory (meta)" if x.is_meta else f"the layout {x.layout}" if x.layout != torch.strided else None
     if kind is not None:
@@ -318,7 +318,7 @@ def _operand(site, x):
 
 
 def _in_host(site, x, weight, bias):
-    """torch's own linear. Without autocast a weight of another dtype is cast to that of x, as autocast does."""
+    """torch's own linear. Without autocast a weight of another dtype is cast to x's, as autocast does."""
     if weight.dtype != x.dtype and x.dtype in ops.DTYPES and not torch.is_autocast_enabled(x.device.type):
         weight = weight.to(x.dtype)
         bias = None if bias is None else bias.to(x.dtype)
@@ -332,8 +332,7 @@ def _flows(site, x, weight, bias):
 
 
 def _ask_host(site, x, weight, bias, training):
-    """What the op would ask the host for, before it: here an exception, such as that of a signal, ends the call as
-    itself."""
+    """The host's work that the op would start, before it: here an exception, such as a signal's, ends the call as itself."""
     session, w = site.session, site.weight
     if site.flags.weights[w.id] & HOST:
         session.before_forward(w)

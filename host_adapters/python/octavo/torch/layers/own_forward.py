@@ -1,5 +1,5 @@
-"""Forwards that are not torch's: of a subclass, of an instance, or of a module with weights of its own. What they compute
-by torch.nn.functional.linear with their own weights, a backend multiplies; the rest of the forward stays."""
+"""Forwards that are not torch's: of a subclass, of an instance, or of a module with its own weights. A backend multiplies
+where they call torch.nn.functional.linear with these weights; the rest of the forward stays."""
 import fnmatch
 import random
 import types
@@ -34,7 +34,7 @@ _DICTS = ("_parameters", "_buffers", "_modules")
 
 
 def _without_values(module):
-    """Puts a fake tensor in the place of each of a module's."""
+    """Replaces each tensor of a module by a fake one."""
     for held in (module.__dict__, module._buffers, module._parameters):
         for name, t in held.items():
             if isinstance(t, torch.Tensor):
@@ -45,8 +45,7 @@ def _without_values(module):
 def _trial(module, forward):
     """Why this forward of a torch.nn.Linear cannot run with its product computed by a backend; None: it can.
 
-    Calls it once with fake tensors, which have no values and take no random numbers. What it writes to attributes is
-    taken back.
+    Calls it once with fake tensors, which have no values and take no random numbers. Its writes to attributes are taken back.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode  # takes a while to import
 
@@ -109,7 +108,7 @@ def _refusal(module, what, forward, may_run):
 
 
 class OwnForward(Converted):
-    """Mixin for a class with a forward of its own. octavo_products: {name of a parameter: Site}."""
+    """Mixin for a class with its own forward. octavo_products: {name of a parameter: Site}."""
 
     def forward(self, *args, **kwargs):
         with Products(self):
@@ -120,7 +119,7 @@ class OwnForward(Converted):
 
 
 class Functional:
-    """Converts what the user names: matrices by which the forward of their module multiplies with F.linear."""
+    """Converts the matrices that the user names, which the forward of their module gives to F.linear."""
 
     def __init__(self, names):
         self.names = names
@@ -142,14 +141,14 @@ class Functional:
 
 
 def take(module, held):
-    """Lets a converted module take the forward that its instance had, if any, as one of its own."""
+    """Lets a converted module take the forward that its instance had, if any, as its own."""
     if held is not None and held is module.__dict__["forward"]:
         module.forward = held
 
 
 def functional_of(model, patterns):
-    """{id of a module: [names of its parameters]} that match names, or patterns as those of layers.skip. Raises
-    InvalidError for one that matches no matrix of a module with a forward of its own."""
+    """{id of a module: [names of its parameters]} that match names, or patterns as in layers.skip. Raises InvalidError for one
+    that matches no matrix of a module with its own forward."""
     found = {}
     for pattern in patterns:
         matched = [(m, leaf, p) for prefix, m in model.named_modules() for leaf, p in m.named_parameters(recurse=False)
@@ -159,7 +158,7 @@ def functional_of(model, patterns):
                                f"its parameters are {', '.join(n for n, _ in list(model.named_parameters())[:6])} ...")
         for module, leaf, p in matched:
             if p.dim() != 2 or isinstance(module, (torch.nn.Linear, torch.nn.Embedding)):
-                raise InvalidError(f"functional: {pattern!r}: expected matrices by which the forward of their module calls "
+                raise InvalidError(f"functional: {pattern!r}: expected matrices that the forward of their module gives to "
                                    f"torch.nn.functional.linear, found {leaf} {list(p.shape)} of {type(module).__name__}")
             found.setdefault(id(module), []).append(leaf)
     return found

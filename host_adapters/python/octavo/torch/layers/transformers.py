@@ -1,4 +1,4 @@
-"""Layers of transformers: Conv1D, and the experts of mixture-of-experts models."""
+"""transformers' layers: Conv1D, and the experts of mixture-of-experts models."""
 import sys
 
 import torch

@@ -1,1 +1,1 @@
-"""What a model needs that trains on several ranks."""
+"""Parts for a model that trains on several ranks."""

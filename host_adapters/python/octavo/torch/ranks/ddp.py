@@ -54,7 +54,7 @@ def _elements(buffer, dtype, count):
 
 
 class Bucket:
-    """Parameters that are reduced together. root: the rank of the group that alone needs their mean, or None."""
+    """Parameters that are reduced together. root: the only rank of the group that needs their mean, or None."""
 
     def __init__(self, session, weights, world, root=None):
         self.weights = weights
@@ -118,7 +118,7 @@ class Flight:
         return dist.reduce_scatter_tensor(recv, send, group=self.group, async_op=True)
 
     def _gather(self, send, recv):
-        """What ALL_GATHER would give every rank, for the root alone."""
+        """The result of ALL_GATHER, only for the root."""
         root, received = dist.get_global_rank(self.group, self.bucket.root), None
         if self.bucket.root == self.rank:
             received = list(recv.chunk(self.world))
@@ -349,7 +349,7 @@ def join(model, group=None, bucket_bytes=BUCKET_BYTES, overlap=True):
 
 
 def _of_reducer(session):
-    """The group of a Reducer: one of its own, unless the user named other ranks since."""
+    """The group of a Reducer: a separate one, unless the user named other ranks since."""
     own, ranks = session.reduction_group, dist.get_process_group_ranks
     return own if own is not None and ranks(own) == ranks(session.group) else session.group
 

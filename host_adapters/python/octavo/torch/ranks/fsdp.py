@@ -1,5 +1,5 @@
-"""fully_shard (FSDP2) of a prepared model: what becomes of weights, codes that are gathered in place of values, and the
-rest of a model whose weights stay in slots."""
+"""fully_shard (FSDP2) of a prepared model: its weights, codes that are gathered instead of values, and the rest of a model
+whose weights stay in slots."""
 from __future__ import annotations
 
 import torch
@@ -25,7 +25,7 @@ GATHER_CHOICES = ("values", "fp8")
 
 
 class Shard(torch.Tensor):
-    """This rank's rows of a weight whose codes are gathered. What operations give is plain."""
+    """This rank's rows of a weight whose codes are gathered. Results of operations are plain."""
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     def fsdp_pre_all_gather(self, mesh, outer_size, outer_stride, module, mp_policy):
@@ -60,7 +60,7 @@ def _absent(weight, dtype):
 
 
 class Codes:
-    """What ranks gather of one weight. amax: of the whole weight, when the shard had `version`."""
+    """The codes of one weight that ranks gather. amax: of the whole weight, when the shard had `version`."""
 
     def __init__(self, session, weight, packet_bytes):
         self.session, self.weight, self.packet_bytes = session, weight, packet_bytes
@@ -120,7 +120,7 @@ class Gather:
         w.is_packed = self.is_stale = True
 
     def stale(self):
-        """What was measured and gathered is no longer right."""
+        """The measured and gathered values are no longer right."""
         self.is_stale = True
         for c in self.codes.values():
             none = torch.empty(0, dtype=torch.uint8, device=self.session.device)
@@ -156,12 +156,12 @@ class Gather:
                 c.has_run = any(ops.forwards(self.session.number, site.id) for site in linears)
                 if not c.has_run:
                     raise StateError(
-                        f"{name}: expected a weight that its layer alone reads, since its codes are gathered, found "
+                        f"{name}: expected a weight that only its layer reads, since its codes are gathered, found "
                         "that other code read it and got NaN; leave the layer out by layers.skip or by module_filter of "
                         'octavo.prepare, or set fsdp_gather="values"')
 
     def layers(self):
-        """What is gathered of each weight that is sharded, for octavo.report."""
+        """How each sharded weight is gathered, for octavo.report."""
         return {**dict.fromkeys(self.codes, "codes"), **{n: f"values: {why}" for n, why in self.values.items()}}
 
 
@@ -190,7 +190,7 @@ def gather_of(session, choice, model, reader_of):
 def _shape_refusal(weights, p):
     w, placement = weights[0], p.placements[-1]
     if len(weights) > 1 or w.piece is not None or w.transposed:
-        return "it is no single matrix [out, in]"
+        return "it is not a single matrix [out, in]"
     if type(placement).__name__ != "Shard" or placement.dim != 0:
         return f"its rows are not sharded, found placement {placement}"
     ranks = p.device_mesh.size(p.device_mesh.ndim - 1)
@@ -213,7 +213,7 @@ def _check_resharding(session):
     if any(group._use_post_forward_mesh for group in _groups(holder_of(session))):
         raise UnsupportedError(
             'fsdp_gather="fp8": expected fully_shard with reshard_after_forward=True or False, found a number of '
-            "ranks, for which torch gathers values alone; change it, or set fsdp_gather=\"values\"")
+            "ranks, where torch gathers only values; change it, or set fsdp_gather=\"values\"")
 
 
 def extend_gather(session):
@@ -270,7 +270,7 @@ def _layout(shard):
 
 
 def adopt(session, weights, shard):
-    """The Weights belong to this shard from now on. Whole parameters of before are let go."""
+    """The Weights belong to this shard from now on. The earlier whole parameters are released."""
     if not session.is_sharded:
         session.is_sharded = True
         session.replaced_parameters = WeakIdKeyDictionary()
@@ -287,8 +287,7 @@ def adopt(session, weights, shard):
 
 def _gather(session, weights, value):
     """`value` has the whole weight, or stands for it where its codes were gathered. FSDP keeps its
-    version, so the host says what is stale: the codes always, and a new weight where the shard's version
-    moved."""
+    version, so the host marks as stale: the codes always, and a new weight where the shard's version moved."""
     if weights[0].is_packed:
         weights[0].value = value
         return
@@ -326,7 +325,7 @@ def check(session, name, shard):
     _expect_weights_in_model(session, name)
     if not is_fsdp_shard(shard):
         raise UnsupportedError(
-            f"{name}: expected shards of fully_shard alone, found placements {tuple(shard.placements)} of a "
+            f"{name}: expected shards of only fully_shard, found placements {tuple(shard.placements)} of a "
             "tensor-parallel layer (parallelize_module, distribute_tensor); call parallelize_module before "
             "octavo.prepare, without fully_shard, or leave the layer out with module_filter of octavo.prepare")
     mesh, here = shard.device_mesh.device_type, local(shard).device.type
@@ -365,7 +364,7 @@ def prepared(session):
 
 
 def follow(session):
-    """Finds the shards that took the place of parameters of before, by name: optimizers have these."""
+    """Finds the shards that replaced the earlier parameters, by name: optimizers have these."""
     model = holder_of(session)
     if model is None:
         return
@@ -400,7 +399,7 @@ def check_optimizer(session, parameters):
     """Raises StateError for parameters that fully_shard has replaced: a step of them moves nothing."""
     if session.replaced_parameters and any(p in session.replaced_parameters for p in parameters):
         raise StateError(
-            "optimizer: expected the sharded parameters of the model, found parameters of before "
+            "optimizer: expected the sharded parameters of the model, found parameters from before "
             "fully_shard or to_empty; make the optimizer after it, and call optimizer = octavo.join(model, optimizer)")
 
 
@@ -430,7 +429,7 @@ def kept_parameters(model: torch.nn.Module) -> set[torch.nn.Parameter]:
 
 def adopt_rest(session, model, optimizer):
     """Before the backend's Adam takes an optimizer: whether fully_shard has the rest of the model, whose slots are then
-    let go. Raises UnsupportedError for what cannot be averaged over the ranks of the session."""
+    let go. Raises UnsupportedError for parameters that cannot be averaged over the ranks of the session."""
     shards = [(n, p) for n, p in model.named_parameters() if is_dtensor(p)]
     if not shards or session.owners is None:
         return False  # check_rest has the words
@@ -442,8 +441,8 @@ def adopt_rest(session, model, optimizer):
         if not is_dtensor(p):
             raise UnsupportedError(
                 f"{name}: expected a parameter that fully_shard shards, since its gradient is in no slot and nobody else "
-                "averages it, found a plain one; call fully_shard(model, ignored_params=octavo.kept_parameters(model)) "
-                "for the model itself, too")
+                "averages it, found a plain one; also call fully_shard(model, ignored_params=octavo.kept_parameters(model)) "
+                "for the model itself")
         found = p.device_mesh.mesh.flatten().tolist()
         if not is_fsdp_shard(p) or p.device_mesh.ndim != 1 or found != ranks:
             raise UnsupportedError(
@@ -458,7 +457,8 @@ def adopt_rest(session, model, optimizer):
 
 
 class Rest:
-    """The optimizer of what fully_shard has, as a part of the backend's Adam, which has its groups and its state."""
+    """The optimizer of the parameters that fully_shard has, as a part of the backend's Adam, which has its groups and its
+    state."""
 
     def __init__(self, source):
         groups = [{**g, "params": [p for p in g["params"] if is_dtensor(p)]} for g in source.param_groups]

@@ -72,7 +72,7 @@ def wrapper_around(model):
 
 
 def _around(model, modules, is_one):
-    """The first of these modules that is one, and contains a model; None if there is none."""
+    """The first of these modules that is one, and contains a model; None without one."""
     return next((m for m in modules if is_one(m) and any(part is model for part in m.modules())), None)
 
 
@@ -123,9 +123,8 @@ def wrapper_of(session):
 
 
 def _of_meshes(session):
-    """The process group of all ranks that train a sharded model together: those of its mesh. With
-    meshes inside of a larger one, as for experts, the largest. Raises StateError for meshes that
-    overlap in another way."""
+    """The process group of all ranks that train a sharded model together: the ranks of its mesh. With meshes inside of a
+    larger one, as for experts, the largest. Raises StateError for meshes that overlap in another way."""
     meshes = {}
     for w in session.weights:
         if w.is_sharded:
@@ -147,8 +146,8 @@ def _of_meshes(session):
 
 
 def own_group(group, device):
-    """A group of the same ranks whose collectives wait for no other ones, as those of DDP's reducer and of its hooks are,
-    which each rank may begin in between at another time. A collective."""
+    """A group of the same ranks whose collectives wait for no other ones, as those that DDP's reducer and its hooks start, on
+    each rank at another time. A collective."""
     # Without a timeout of its own it would wait for half an hour, whatever the program chose.
     return dist.new_group(dist.get_process_group_ranks(group), use_local_synchronization=True,
                           backend=dist.get_backend_config(group), timeout=deadline_of(group, device))
@@ -164,7 +163,7 @@ def _found_group(session):
 
 
 def _of_both(shares, replicas, device):
-    """The ranks that share weights and the replicas of each: all that train together. A collective of theirs."""
+    """The ranks that share weights and the replicas of each: all that train together. A collective on them."""
     found = [None] * dist.get_world_size(replicas)
     dist.all_gather_object(found, dist.get_process_group_ranks(shares), group=replicas)
     ranks = sorted(set().union(*found))
@@ -195,9 +194,8 @@ _claims = weakref.WeakKeyDictionary()  # group -> the key of the GPU that this r
 
 
 def check_gpus(session, group=None):
-    """Raises UnsupportedError unless the group, by default that of all ranks, can carry tensors of
-    the session's device, and DeviceError if another rank of it has claimed the same GPU for NCCL.
-    Nothing on the CPU, and without another rank."""
+    """Raises UnsupportedError unless the group, by default of all ranks, can carry tensors of the session's device, and
+    DeviceError if another rank of it has claimed the same GPU for NCCL. Does nothing on the CPU, or without another rank."""
     if session.device.type == "cpu" or not is_distributed(group):
         return
     named, group = group, group or dist.group.WORLD
@@ -267,7 +265,7 @@ def _number(text):
 
 def _values(session):
     """A checksum of the slots that must be equal on every rank before the first step. Of a sharded optimizer
-    state, each rank has slots of its own."""
+    state, each rank has separate slots."""
     own = set() if session.owners is None else session.owners.whole
     value = 0
     for slot, tensor in zip(session.slots, session.tensors):
@@ -297,7 +295,7 @@ def compare_ranks(session, group, with_values=True):
     mine = torch.tensor([len(_in_fp8(session)), *digest_of(session, with_values)], device=session.device)
     world = dist.get_world_size(group)
     every = [torch.empty_like(mine) for _ in range(world)]
-    collective(session, "all_gather of what the ranks train", dist.all_gather, every, mine, group=group)
+    collective(session, "all_gather of checksums of the model", dist.all_gather, every, mine, group=group)
     for rank, other in enumerate(every):
         for i, (what, remedy) in enumerate(_PARTS):
             if other[1 + i] != every[0][1 + i]:

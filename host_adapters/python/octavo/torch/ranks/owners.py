@@ -52,7 +52,7 @@ class OwnedGradients:
     # Reducing --------------------------------------------------------------------------------------
 
     def root(self, weight):
-        """The rank that alone gets the mean of a Weight's gradient; None: all of them do."""
+        """The only rank that gets the mean of a Weight's gradient; None: all of them do."""
         return self._roots.get(weight.id)
 
     @staticmethod
@@ -83,7 +83,7 @@ class OwnedGradients:
     # What a gradient is, afterwards ------------------------------------------------------------------
 
     def is_elsewhere(self, weight):
-        """Whether another rank alone has the gradient of this Weight."""
+        """Whether only another rank has the gradient of this Weight."""
         return weight.id in self.squares and self.owner[weight.id] != self.rank
 
     def is_anew(self, weight):
@@ -94,17 +94,17 @@ class OwnedGradients:
         """Raises StateError, on every rank, where a backward would add to a mean that one rank has."""
         if weight.id in self.squares:
             raise StateError(
-                f"{weight.name}: expected a gradient that zero_grad has dropped, since its mean is on rank "
-                f"{self.owner[weight.id]} alone (shard_optimizer_state), found one that a backward would add to; call "
+                f"{weight.name}: expected a gradient that zero_grad has dropped, since its mean is only on rank "
+                f"{self.owner[weight.id]} (shard_optimizer_state), found one that a backward would add to; call "
                 "zero_grad after each step, and accumulate inside of no_sync() of DistributedDataParallel, or enter "
                 "octavo.full_state(model) once before the backward")
 
     def sum_of_squares(self, weight):
-        """float32 [1], or None where the slot itself says it."""
+        """float32 [1], or None where the slot itself has it."""
         return self.squares.get(weight.id)
 
     def parts(self, session, weights, world):
-        """For each rank, the tensors with the gradients that it alone has, of these Weights or (None) of all."""
+        """For each rank, the tensors with the gradients that only it has, of these Weights or (None) of all."""
         parts, ids = [[] for _ in range(world)], self.squares if weights is None else [w.id for w in weights]
         for i in sorted(ids):
             if i in self.squares:
@@ -130,12 +130,12 @@ def group_for(shard, group):
     found = group if group is not None else dist.group.WORLD
     if dist.get_rank(found) < 0:
         raise InvalidError(f"group: expected one that has this process, rank {dist.get_rank()}, found ranks "
-                           f"{dist.get_process_group_ranks(found)}; call octavo.prepare on these alone")
+                           f"{dist.get_process_group_ranks(found)}; call octavo.prepare only on these")
     return found
 
 
 class Owners:
-    """Who holds the WHOLE slots of which parameter of a session. Raises UnsupportedError for a backend
+    """The rank that holds the WHOLE slots of each parameter of a session. Raises UnsupportedError for a backend
     without such slots."""
 
     def __init__(self, session, group, is_named):
@@ -143,7 +143,7 @@ class Owners:
         if not self.whole or not session.run.has("optimizer"):
             raise UnsupportedError(
                 "shard_optimizer_state: expected a backend that keeps optimizer states in slots, found "
-                f"{session.run.backend or session.run.precision}, with which they are torch's; leave it out and shard "
+                f"{session.run.backend or session.run.precision}, where they are torch's; leave it out and shard "
                 'with fully_shard or ZeroRedundancyOptimizer, or set fp8.backend = "msamp"')
         self.group = group
         self.is_named = is_named  # by the user or fully_shard: else it must be that of DistributedDataParallel
@@ -187,7 +187,7 @@ class Owners:
         self.is_named = True
 
     def share(self):
-        """What octavo.report says of it."""
+        """Its part of octavo.report."""
         mine = sum(owner == self.rank for owner in self.owner.values())
         return {"rank": self.rank, "ranks": self.world, "parameters": mine, "of": len(self.owner)}
 
@@ -230,7 +230,7 @@ class Owners:
         release_slots(session, [s for s in session.slots if not self.keeps(s)])
 
     def missing(self, session, weights, role):
-        """The first of these Weights of which this rank does not hold the slot of a role; None if it holds all."""
+        """The first of these Weights whose slot of a role this rank does not hold; None if it holds all."""
         if role == _abi.ROLE_GRADIENT:
             return next((w for w in weights if self.gradients.is_elsewhere(w)), None)
         return next((w for w in weights for i in self._ids.get((w.id, role), ()) if is_released(session.tensors[i])), None)
@@ -239,7 +239,7 @@ class Owners:
         return f"rank {self.rank} of {self.world}"
 
     def has_role(self, weights, role):
-        """Whether a role of these Weights is on their owners alone."""
+        """Whether a role of these Weights is only on their owners."""
         return any((w.id, role) in self._ids for w in weights)
 
     def holds_all(self, session):
@@ -272,7 +272,7 @@ class Owners:
 def exchange(session, what, group, parts):
     """Every rank gets what each rank has. parts: for each rank of the group its tensors, equal in number and
     size on every rank; here they are filled, but for those without memory. Collectives of whole chunks; where
-    few ranks have more than the others, these send alone."""
+    few ranks have more than the others, only these send."""
     rank, world = dist.get_rank(group), len(parts)
     sizes = [sum(t.numel() * t.element_size() for t in own) for own in parts]
     for first in range(0, max(sizes) if world > 1 else 0, CHUNK):
@@ -357,8 +357,8 @@ def expect_whole(model, where, why):
     if is_prepared(model) and session_of(model).owners is not None:
         raise UnsupportedError(
             f"{where}: expected optimizer state that is whole on every rank, since {why}, found a model of "
-            "octavo.prepare(shard_optimizer_state=True); leave it out, or train with octavo.accelerate.Accelerator or a "
-            "loop of your own")
+            "octavo.prepare(shard_optimizer_state=True); leave it out, or train with octavo.accelerate.Accelerator or "
+            "your own loop")
 
 
 def sharded_state_dict(model: torch.nn.Module) -> dict[str, Any]:

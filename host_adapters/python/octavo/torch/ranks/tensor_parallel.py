@@ -1,9 +1,8 @@
 """Tensor parallelism: linears that parallelize_module sharded before octavo.prepare.
 
-The backend knows each rank's shard as a weight of its own. With ColwiseParallel a rank has rows of the
-weight and columns of y; the gradient of x is a partial sum. With RowwiseParallel it has columns of the
-weight and of x; y is a partial sum, to which the first rank adds the bias. parallel_linear.py
-has the forward.
+The backend knows each rank's shard as a separate weight. With ColwiseParallel a rank has rows of the weight and columns of y;
+the gradient of x is a partial sum. With RowwiseParallel it has columns of the weight and of x; y is a partial sum, and the
+first rank adds the bias to it. parallel_linear.py has the forward.
 """
 import dataclasses
 
@@ -75,9 +74,9 @@ def check(session):
 
 
 def placed(session, weights, value):
-    """Another parameter was assigned in the place of a sharded one, as load_state_dict(assign=True) does. With
-    DistributedDataParallel or replicate over another dimension of the mesh (device_mesh=), torch makes this rank's part
-    the parameter, and in each forward a DTensor of it, which is none."""
+    """Another parameter replaced a sharded one, as load_state_dict(assign=True) does. With DistributedDataParallel or
+    replicate over another dimension of the mesh (device_mesh=), torch makes this rank's part the parameter, and in each
+    forward a DTensor of it, which is not a parameter."""
     own, style = weights[0].parameter, weights[0].parallel
     if value is own:
         return

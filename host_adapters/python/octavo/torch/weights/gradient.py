@@ -29,7 +29,7 @@ ONE = torch.ones((), device="cpu")
 
 
 class _Readable(torch.Tensor):
-    """What torch reads through plain(), a copy: an op that would write to the copy alone is refused."""
+    """A tensor that torch reads through plain(), a copy: an op that would write only to the copy is refused."""
 
     def tolist(self):
         return self.plain().tolist()
@@ -167,7 +167,7 @@ class SlotGradient(_Readable):
         return f"SlotGradient(shape={tuple(self.shape)}, factor={self.factor.item()})"
 
     def __deepcopy__(self, memo):
-        """Plain values: the copy of a session has slots of its own."""
+        """Plain values: the copy of a session has separate slots."""
         return memo.setdefault(id(self), self.plain())
 
     def __reduce_ex__(self, protocol):
@@ -210,7 +210,7 @@ def _refusal(name):
         return ("a gradient in FP8 slots: expected no GradScaler, found one; its loss scale is not "
                 "needed: use bfloat16 autocast")
     if name.startswith("_fused_"):
-        return (f"a gradient in FP8 slots: expected the backend's optimizer, found {name} of torch; pass "
+        return (f"a gradient in FP8 slots: expected the backend's optimizer, found torch's {name}; pass "
                 "the optimizer to octavo.prepare, which replaces it")
     return (f"a gradient in FP8 slots: expected a factor, zero_, add_ or copy_ on the whole of it, found {name}; "
             "change a copy and put it back: values = p.grad.plain(), then p.grad.copy_(values)")
@@ -227,8 +227,8 @@ def _writes(func, args, kwargs):
 
 
 def _passed_on(func, name, args, kwargs):
-    """The result of an op that may write where its schema does not say so. What it wrote goes to the slots, also
-    by the collectives of torch.distributed, which this waits for."""
+    """The result of an op that may write where its schema does not say so. Its writes go to the slots, also by the collectives
+    of torch.distributed, which this waits for."""
     if name in _RECEIVING:
         raise UnsupportedError(_refusal(name))
     handed = {}
@@ -277,15 +277,15 @@ def begin(session, weight):
 
 
 def began(weight):
-    """The slot has the gradient now, and not that of an earlier step: a backward that is interrupted before leaves zeros."""
+    """The slot has this step's gradient now, not an earlier one: a backward that is interrupted before leaves zeros."""
     gradient = _held(weight.parameter)
     if isinstance(gradient, SlotGradient):
         gradient.begun.add(weight.id)
 
 
 def _forget_dropped(session, p):
-    """A backward begins where gradients were dropped without a step: what its casts met is gone with them. On the
-    CPU; on other devices looking would wait."""
+    """A backward starts where gradients were dropped without a step: the flag that casts set before is dropped with them. On
+    the CPU; on other devices looking would wait."""
     met = session.nonfinite
     if met is not None and met.device.type == "cpu" and met.item() > MARKED and not any(
             _held(other) is not None for other in session.owned_parameters() if other is not p):
@@ -299,7 +299,7 @@ def _new(session, p):
 
 
 def _held(p):
-    """p.grad as torch has it, without what a parameter in slots does for its attributes."""
+    """p.grad as torch has it, without the handling of attributes of a parameter in slots."""
     with _plainly():
         return p.grad
 
@@ -317,7 +317,7 @@ def is_plain(p):
 
 
 def absorb(session, p):
-    """p.grad as a SlotGradient: a plain one moves to the slots. None if there is none."""
+    """p.grad as a SlotGradient: a plain one moves to the slots. None without one."""
     values = _held(p)
     if values is None or isinstance(values, SlotGradient):
         return values

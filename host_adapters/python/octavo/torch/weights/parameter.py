@@ -2,9 +2,9 @@
 
 Linears compute from the slots, so the torch parameter needs no memory: it has the shape, dtype and
 name of the weight over one element. Anything else that uses the parameter gets real values.
-The first use reads the slots into memory of torch, and from then on this copy and the slots follow
-each other: a step of the backend's optimizer updates the copy in place, and a write to the copy is
-written to the slots before the next forward needs them. A step frees a copy that nothing holds.
+The first use reads the slots into torch's memory, and from then on this copy and the slots follow each other: a step of the
+backend's optimizer updates the copy in place, and a write to the copy is written to the slots before the next forward needs
+them. A step frees a copy that nothing holds.
 """
 import sys
 import weakref
@@ -22,8 +22,8 @@ _disabled = torch._C.DisableTorchFunctionSubclass
 _use_count = torch._C._storage_Use_Count
 
 
-_UNREADABLE = ("a weight in slots: expected code that reads or writes it by torch's functions, found code that asks for its "
-               "memory, such as a collective of torch.distributed; give it p.data, in which values are found and kept")
+_UNREADABLE = ("a weight in slots: expected code that reads or writes it by torch's functions, found code that requests its "
+               "memory, such as a collective of torch.distributed; give it p.data, where values are found and kept")
 
 
 def raw(p):
@@ -43,8 +43,8 @@ def version(p):
 
 
 def placeholder(p):
-    """A tensor with the shape and dtype of the parameter over one element. Code that asks for its memory without asking
-    the class of the parameter, as the collectives of torch.distributed do, gets a RuntimeError."""
+    """A tensor with the shape and dtype of the parameter over one element. Code that requests its memory without asking the
+    class of the parameter, as the collectives of torch.distributed do, gets a RuntimeError."""
     with _disabled():
         made = torch.empty((), dtype=p.dtype, device=p.device)
     torch._C._set_storage_data_ptr_access_error_msg(made.untyped_storage()._cdata, _UNREADABLE)
@@ -82,7 +82,7 @@ class Copy:
             session.drop_graph_gradient(p)
 
     def _here(self, p):
-        """The copy's memory; None: there is none. To ask is_real first leaves a handler time to give it back."""
+        """The copy's memory; None without one. To ask is_real first leaves a handler time to give it back."""
         values = raw(p)
         return None if values.untyped_storage()._cdata == self._absent else values
 
@@ -96,7 +96,7 @@ class Copy:
             flags.set(id, HOST)
 
     def make_real(self, p):
-        """Other code uses it. Reads the slots into memory of torch, unless it is there. Returns that memory: while the
+        """Other code uses it. Reads the slots into torch's memory, unless it is there. Returns that memory: while the
         caller holds it, a step in a handler writes to it instead of giving it back."""
         values = None
         while values is None:
@@ -111,8 +111,7 @@ class Copy:
         return values
 
     def make_blank(self, p):
-        """Gives it memory for values that overwrite all of it, where those of the slots cannot be read. Returns
-        whether it did."""
+        """Gives it memory for values that overwrite all of it, where the slots cannot be read. Returns whether it did."""
         is_blank = not self.is_real(p) and not self.session().can_read(p)
         if is_blank:
             set_raw(p, torch.full(p.shape, float("nan"), dtype=p.dtype, device=p.device))
@@ -205,12 +204,11 @@ class Copy:
             raise StateError(
                 f"{session.weights_of(p)[0].name}: expected a weight that only its parameter refers to, since another rank "
                 "holds its master (shard_optimizer_state) and this one cannot keep a copy current, found another "
-                "reference to its memory; write with weight.copy_(values) alone, or inside of octavo.full_state(model)")
+                "reference to its memory; write only with weight.copy_(values), or inside of octavo.full_state(model)")
         self.drop(p)
 
     def drop(self, p):
-        """Gives the memory back. A graph that saved the values for its backward is told by their
-        version."""
+        """Gives the memory back. A graph that saved the values for its backward detects it by their version."""
         torch.autograd.graph.increment_version(p)
         set_raw(p, self.absent)
         self.is_suspect = False
@@ -286,7 +284,7 @@ class SlotParameter(torch.nn.Parameter):
                 "module_filter of octavo.prepare")
         if func is _T.share_memory_:
             raise UnsupportedError(
-                f"{args[0].octavo_copy.name}: expected a weight of this process alone, found share_memory_: its values are in "
+                f"{args[0].octavo_copy.name}: expected a weight of only this process, found share_memory_: its values are in "
                 'slots, and a copy that processes shared would not be what linears multiply by; set fp8.backend = "te", call '
                 "share_memory() before octavo.prepare and train with octavo in one process, or pass each process a copy")
         if func is _T.is_contiguous:
@@ -348,7 +346,7 @@ class SlotParameter(torch.nn.Parameter):
 
 
 def _is_there(p, *args, **kwargs):
-    """Whether p.to(*args, **kwargs) asks for what p is. torch takes "cpu:0" for another device than "cpu"."""
+    """Whether p.to(*args, **kwargs) would return p itself. torch takes "cpu:0" for another device than "cpu"."""
     with _disabled():
         out = torch.empty(0, dtype=p.dtype, device=p.device).to(*args, **kwargs)
         return (out.dtype, out.device) == (p.dtype, p.device) and not kwargs.get("copy")

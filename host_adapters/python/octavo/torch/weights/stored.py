@@ -1,4 +1,4 @@
-"""What a session keeps in slots, as torch's parameters and gradients: reading, writing, stepping."""
+"""Parameters and gradients that a session keeps in slots: reading, writing, stepping."""
 import torch
 
 from ... import _abi
@@ -47,7 +47,7 @@ class Stored:
         return [ws[0].parameter for ws in self._by_parameter.values() if not ws[0].is_native]
 
     def replace(self, weight, new):
-        """Uses another torch parameter in the place of a weight's."""
+        """Uses another torch parameter instead of a weight's."""
         ws = self._by_parameter.pop(id(weight.parameter), [weight])
         for w in ws:
             w.parameter, w.value = new, new if w.parallel is None else local(new)
@@ -62,12 +62,12 @@ class Stored:
     @torch.no_grad()
     def read(self, p, role=_abi.ROLE_MASTER_WEIGHT):
         """The plain values of a role (_abi.ROLE_...), in the shape and dtype of the parameter. A
-        weight without a master is its own. Raises StateError for what another rank holds."""
+        weight without a master is its own. Raises StateError for values that another rank holds."""
         if not self.can_read(p, role):
             missing = self.owners.missing(self, self.weights_of(p), role)
             raise StateError(
-                f"{missing.name}: expected a read on rank {self.owners.owner[missing.id]}, which alone holds these values "
-                f"since the optimizer state is sharded, found one on rank {self.owners.rank}; read it inside of "
+                f"{missing.name}: expected a read on rank {self.owners.owner[missing.id]}, which holds these values since "
+                f"the optimizer state is sharded, found one on rank {self.owners.rank}; read it inside of "
                 "octavo.full_state(model), which every rank enters, or "
                 + ("take its norm, which every rank has" if role == _abi.ROLE_GRADIENT
                    else "save octavo.sharded_state_dict(model)"))
@@ -91,7 +91,7 @@ class Stored:
         return self.owners is None or self.owners.missing(self, self.weights_of(p), role) is None
 
     def shares_master(self, p):
-        """Whether one rank alone holds its master weight."""
+        """Whether only one rank holds its master weight."""
         return self.owners is not None and self.owners.has_role(self.weights_of(p), _abi.ROLE_MASTER_WEIGHT)
 
     @torch.no_grad()
@@ -130,7 +130,7 @@ class Stored:
             self.owners.gradients.is_anew(weight)
 
     def shares_gradient(self, weights):
-        """Whether one rank alone has the gradient of one of these Weights."""
+        """Whether only one rank has the gradient of one of these Weights."""
         return self.owners is not None and any(w.id in self.owners.gradients.squares for w in weights)
 
     def has_graph_gradient(self, weight):
@@ -176,7 +176,7 @@ class Stored:
         return total
 
     def sum_of_squares(self, weights):
-        """The same of what is in the slots of this rank."""
+        """The same for the slots of this rank."""
         out = torch.zeros(1, dtype=torch.float32, device=self.device)
         ops.run("sum_of_squares", self.number, [w.id for w in weights], out,
                 *self._natives(weights))
@@ -242,8 +242,8 @@ class Stored:
             self.gather.stale()
 
     def slots_changed(self):
-        """After something wrote the slots themselves: torch's copies and the codes follow, and what ran before, such as a
-        step that was interrupted, is no part of a step."""
+        """After something wrote the slots themselves: torch's copies and the codes follow, and calls before it, such as an
+        interrupted step, do not count."""
         self.codes_are_stale()
         since = self.flags.since
         since[FORWARD] = since[BACKWARD] = since[TO_END] = 0

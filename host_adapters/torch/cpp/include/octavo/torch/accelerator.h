@@ -1,4 +1,4 @@
-// Accelerator: the verbs of Hugging Face Accelerate for a LibTorch training program.
+// Accelerator: Hugging Face Accelerate's verbs for a LibTorch training program.
 //
 //   octavo::torch::Accelerator accelerator("octavo.toml");
 //   auto &optimizer = accelerator.prepare(*model, adamw);
@@ -36,8 +36,8 @@ namespace octavo::torch {
 // How gradients become their mean over several processes.
 struct Averaging {
   int64_t bucket_bytes = int64_t{25} << 20;  // of gradients as f32 that are averaged together
-  // A bucket begins while the backward pass goes on, from the second pass on. The bits are the same
-  // without. For models whose use of layers changes from step to step: false.
+  // A bucket starts during the backward pass, from the second pass on. Without it, results are
+  // bit-identical. For models whose use of layers changes from step to step: false.
   bool overlap = true;
 };
 
@@ -51,8 +51,8 @@ class OCTAVO_TORCH_API Accelerator {
 
   // Before prepare(); the same in every process.
   void set_averaging(const Averaging &how);
-  // What exchanges tensors on devices, in every process, before prepare(): of the same ranks as
-  // RANK and WORLD_SIZE. Tensors on the CPU go over gloo, of which the Accelerator makes its own
+  // Sets the backend that exchanges tensors on devices, in every process, before prepare(): with
+  // the ranks of RANK and WORLD_SIZE. Tensors on the CPU go over gloo, in the Accelerator's own
   // group.
   void set_group(const c10::intrusive_ptr<c10d::Backend> &backend);
 
@@ -115,7 +115,7 @@ class OCTAVO_TORCH_API Accelerator {
   // each also writes what is equal everywhere.
   void save_state(const std::string &directory);
   void load_state(const std::string &directory);
-  // Whether a save_state of this process to that directory has ended, in an earlier program, too.
+  // Whether a save_state of this process to that directory has ended, also in an earlier program.
   bool has_state(const std::string &directory) const;
 
   // Closes what prepare() made; the module is plain torch again.

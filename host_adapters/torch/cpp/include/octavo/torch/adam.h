@@ -18,8 +18,8 @@ class Run;
 // torch::nn::utils::clip_grad_norm_ and zero_grad work, reading gives values, and any other write
 // throws Error.
 //
-// Its groups and those of the torch::optim::Adam or AdamW that it replaced stay equal: each step
-// takes over what changed in either, so learning rate schedulers and add_param_group() work on
+// Its groups and the groups of the torch::optim::Adam or AdamW that it replaced stay equal: each
+// step takes over changes in either, so learning rate schedulers and add_param_group() work on
 // both. prepare() makes it; it is usable as long as the Prepared and the replaced optimizer live.
 class OCTAVO_TORCH_API Adam : public ::torch::optim::Optimizer {
  public:

@@ -14,8 +14,8 @@ namespace octavo::torch {
 using Tensors = std::vector<at::Tensor>;
 
 // The outputs of fn(inputs), which backward computes a second time, in the state of the random
-// number generator and of autocast that the first time had: losses and gradients are bit-equal to
-// those of a plain call. fn must compute the same each time, and what it captures lives until
+// number generator and of autocast that the first time had: losses and gradients are bit-identical
+// to a plain call. fn must compute the same each time, and what it captures lives until
 // backward. Without gradients it is a plain call. Not for backward passes that are differentiated.
 OCTAVO_TORCH_API Tensors checkpoint(std::function<Tensors(const Tensors &)> fn,
                                     const Tensors &inputs);

@@ -1,4 +1,4 @@
-// What to run: an octavo.toml, or its text, and settings that rank above it.
+// The configuration: an octavo.toml, or its text, and settings that rank above it.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct Config {
   Config &set(std::string key, const char *value) {
     return set(std::move(key), std::string(value));
   }
-  // A number as what it is: the literal 0 would be a pointer to text otherwise.
+  // A number as itself: the literal 0 would be a pointer to text otherwise.
   template <class T>
   requires std::is_arithmetic_v<T> Config &set(std::string key, T value) {
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
@@ -42,13 +42,14 @@ struct Config {
     }
   }
 
-  std::string path;  // empty, and no text: defaults and settings alone
+  std::string path;  // empty, and no text: only defaults and settings
   std::string text;
   std::vector<std::pair<std::string, Value>> overrides;  // dotted keys, see docs/config.md
   std::vector<std::string> plugin_dirs;                  // searched after the usual places
 };
 
-// What would run and why, without a model. `format`: "text", "tree" or "json". Throws Error when
+// The backend that would run and why, without a model. `format`: "text", "tree" or "json". Throws
+// Error when
 // nothing can run; its diagnostics list every candidate.
 OCTAVO_TORCH_API std::string explain(const Config &config, const std::string &format = "text");
 

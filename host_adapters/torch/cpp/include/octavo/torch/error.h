@@ -20,7 +20,7 @@ struct Diagnostic {
   std::string text;
 };
 
-// what() says what was expected, what was found and where, followed by every diagnostic.
+// what() has the expected value, the found one and the place, followed by every diagnostic.
 class OCTAVO_TORCH_API Error : public std::runtime_error {
  public:
   Error(octavo_status status, const std::string &text, std::vector<Diagnostic> diagnostics = {});
@@ -44,7 +44,7 @@ class OCTAVO_TORCH_API Error : public std::runtime_error {
 //   78  the configuration, the program or a version has to change
 //   70  a fault of Octavo or of a plugin
 //    1  anything else
-// Leave with _Exit where ranks were lost: threads of torch may be in a collective that nobody
+// Leave with _Exit where ranks were lost: torch's threads may be in a collective that nobody
 // answers.
 OCTAVO_TORCH_API int exit_code(const std::exception &error);
 

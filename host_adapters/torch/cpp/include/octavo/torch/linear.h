@@ -1,8 +1,8 @@
 // octavo::torch::Linear: a drop-in for torch::nn::Linear.
 //
 // prepare() works on torch::nn::Linear as it is. This module differs in one point: it knows its own
-// place in the model, so linears that share a weight and have no bias of their own still are layers
-// of their own, each with its own scales.
+// place in the model, so linears that share a weight and have no separate bias still are separate
+// layers, each with its own scales.
 #pragma once
 
 #include <torch/nn/modules/linear.h>

@@ -63,8 +63,8 @@ class OCTAVO_TORCH_API Prepared {
   // Whether the last step was one of them.
   bool step_was_skipped() const;
 
-  // What step() drives: the optimizer that prepare() was given, or the octavo::torch::Adam in its
-  // place. Learning rate schedulers work on either.
+  // The optimizer that step() drives: the one that prepare() was given, or the octavo::torch::Adam
+  // that replaced it. Learning rate schedulers work on either.
   ::torch::optim::Optimizer &optimizer();
 
   // Every linear of the module.
@@ -79,14 +79,14 @@ class OCTAVO_TORCH_API Prepared {
   void refresh();
 
   // Runs fn while every weight of the module holds plain values, those that live in slots included;
-  // afterwards the slots take over what fn wrote to the latter. For torch::save and torch::load of
+  // afterwards the slots take over fn's writes to the latter. For torch::save and torch::load of
   // the module. When fn throws, nothing in slots has changed.
   void with_plain_weights(const std::function<void()> &fn);
 
-  // A checkpoint of octavo_store_save in a directory of its own: the slots, and as the tensor
+  // A checkpoint of octavo_store_save in a separate directory: the slots, and as the tensor
   // "host" the model, the optimizer and the random number generators. The checkpoint before stays
   // until the new one is on disk. load_state takes a prepared model of the same configuration to
-  // the same state, in another process, too: the next step is bit-identical. It is all or nothing,
+  // the same state, also in another process: the next step is bit-identical. It is all or nothing,
   // and refuses damaged files and files of several checkpoints by their names. Of a checkpoint of
   // another host, which has no such tensor, it takes the slots only. Both are due between steps.
   // Errors: OCTAVO_NO_RESOURCE, OCTAVO_INVALID, OCTAVO_INCOMPATIBLE, and OCTAVO_WRONG_STATE while
@@ -114,8 +114,8 @@ class OCTAVO_TORCH_API Prepared {
 // All parameters are on one device, the CPU or a GPU; there the backend runs, on torch's current
 // stream, and there its slots are.
 //
-// A backend that keeps weights itself (msamp) gets its own Adam in the place of a
-// torch::optim::Adam or AdamW; any other optimizer is refused then.
+// A backend that keeps weights itself (msamp) gets its own Adam instead of a torch::optim::Adam or
+// AdamW; any other optimizer is refused then.
 //
 // The end of the result ends FP8, so a result that is dropped would train in the model's precision.
 [[nodiscard]] OCTAVO_TORCH_API Prepared prepare(::torch::nn::Module &module,
