@@ -59,7 +59,7 @@ TEST_F(CliCheck, refusal_is_exit_code_1_with_the_reasons) {
   EXPECT_THAT(f.out, HasSubstr("    session decline: the fake needs a full moon\n"
                                "      found: waning crescent\n      remedy: wait two weeks\n"
                                "      apply: override `fp8.backend = \"te\"`\n"
-                               "      reason: device, see page reasons/device\n"));
+                               "      reason: device, see page reasons#device\n"));
 }
 
 TEST_F(CliCheck, backend_that_is_not_installed_is_exit_code_1) {

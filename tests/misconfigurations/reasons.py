@@ -1,8 +1,9 @@
-"""Reason codes, their pages in docs/reasons and the tests that provoke them agree.
+"""Reason codes, their sections in docs/reasons.md and the tests that provoke them, docs/reasons.csv, agree.
 
   reasons.py <root>
   reasons.py --self-test
 """
+import csv
 import pathlib
 import re
 import sys
@@ -12,7 +13,6 @@ import cases_config
 import cases_machine
 import cases_plugins
 
-SECTIONS = ("## What it means", "## Typical evidence", "## What to do")
 EMITTERS = ("sdk/src", "sdk/probe", "plugins", "kernels")
 
 
@@ -36,82 +36,78 @@ def is_emitted(root, code):
     return any(use.search(t) for f in EMITTERS for t in texts(root, f, {".c", ".cpp", ".h"}))
 
 
-def test_faults(root, where, name, line, cases, tests):
-    """`line` names tests: gtest cases in backticks, misconfigurations in quotes."""
+def test_faults(where, name, row, cases, tests):
     faults = []
-    named = re.findall(r'"([^"]+)"', line)
+    named, suites = ([x for x in row[column].split("; ") if x] for column in ("misconfigurations", "tests"))
     for case in named:
         if not any(c.name == case and name in (c.reason, *c.then) for c in cases):
             faults.append(f'{where}: no misconfiguration "{case}" is refused for {name}')
-    suites = re.findall(r"`(\w+)\.(\w+)`", line)
-    for suite, case in suites:
+    for suite, _, case in (x.partition(".") for x in suites):
         if not re.search(rf"TEST(_F|_P)?\(\s*{suite},\s*{case}\)", tests):
             faults.append(f"{where}: names the test {suite}.{case}, which does not exist")
     if not named and not suites:
-        faults.append(f"{where}: expected a line 'Provoked by:' with a test, found none")
+        faults.append(f"{where}: expected a test, found none")
     return faults
 
 
 def check(root, cases):
     root = pathlib.Path(root)
     codes = codes_of(root)
-    pages = {p.stem: p for p in (root / "docs/reasons").glob("*.md") if p.stem != "README"}
-    index = (root / "docs/reasons/README.md").read_text(encoding="utf-8")
+    page = (root / "docs/reasons.md").read_text(encoding="utf-8")
+    sections = {s.partition("\n")[0]: s for s in re.split(r"^## ", page, flags=re.M)[1:]}
+    with open(root / "docs/reasons.csv", encoding="utf-8", newline="") as file:
+        rows = {row["reason"]: row for row in csv.DictReader(file)}
     schema = (root / "docs/check.schema.json").read_text(encoding="utf-8")
     tests = "\n".join(texts(root, "tests", {".cpp"}))
-    faults = [f"docs/reasons/{name}.md: no reason has this name"
-              for name in pages.keys() - {name for _, name in codes.values()}]
+    names = {name for _, name in codes.values()}
+    faults = [f"docs/reasons.md: {name}: no reason has this name" for name, section in sections.items()
+              if name not in names and "OCTAVO_REASON_" in section]
+    faults += [f"docs/reasons.csv: {name}: no reason has this name" for name in rows.keys() - names]
     for code, (number, name) in codes.items():
         if name is None:
             faults.append(f"OCTAVO_REASON_{code}: reason_name in sdk/src/base/verdict.cpp has no name for it")
             continue
-        where = f"docs/reasons/{name}.md"
+        where = f"docs/reasons.md: {name}"
         if f'"{name}"' not in schema:
             faults.append(f"docs/check.schema.json: lacks the reason {name}")
-        if f"({name}.md)" not in index:
-            faults.append(f"docs/reasons/README.md: does not link {name}.md")
-        if name not in pages:
-            faults.append(f"{where}: expected a page about OCTAVO_REASON_{code}, found none")
+        section = sections.get(name)
+        if section is None:
+            faults.append(f"{where}: expected a section about OCTAVO_REASON_{code}, found none")
             continue
-        page = pages[name].read_text(encoding="utf-8")
-        if not page.startswith(f"# {name}\n\n`OCTAVO_REASON_{code}` = {number}"):
-            faults.append(f"{where}: expected to begin '# {name}' and '`OCTAVO_REASON_{code}` = {number}'")
-        faults += [f"{where}: expected a section '{s}'" for s in SECTIONS if f"\n{s}\n" not in page]
-        remedies = page.partition(SECTIONS[2])[2]
-        if not re.search(r"^```(sh|toml)$", remedies, re.M):
-            faults.append(f"{where}: expected a command or lines of a configuration under '{SECTIONS[2]}'")
-        line = re.search(r"^Provoked by:(.*(?:\n.+)*)", page, re.M)
-        if is_emitted(root, code) or line:
-            faults += test_faults(root, where, name, line[1] if line else "", cases, tests)
+        if not section.startswith(f"{name}\n\n`OCTAVO_REASON_{code}` = {number}"):
+            faults.append(f"{where}: expected to begin '## {name}' and '`OCTAVO_REASON_{code}` = {number}'")
+        if not re.search(r"^```(sh|toml)$", section, re.M):
+            faults.append(f"{where}: expected a command or lines of a configuration")
+        if is_emitted(root, code) or name in rows:
+            row = rows.get(name, {"misconfigurations": "", "tests": ""})
+            faults += test_faults(f"docs/reasons.csv: {name}", name, row, cases, tests)
     return faults, len(codes)
 
 
 def self_test():
-    page = ("# {0}\n\n`OCTAVO_REASON_{1}` = {2}. x\n\n## What it means\n\n## Typical evidence\n\n"
-            "## What to do\n\n```sh\ntrue\n```\n\n{3}\n")
+    section = "## {0}\n\n`OCTAVO_REASON_{1}` = {2}. x\n\n```sh\ntrue\n```\n\n"
     with tempfile.TemporaryDirectory() as directory:
         root = pathlib.Path(directory)
         files = {
             "sdk/include/octavo/host.h": "OCTAVO_REASON_NONE = 0, OCTAVO_REASON_ONE = 1, "
-            "OCTAVO_REASON_TWO = 2, OCTAVO_REASON_SIX = 6, OCTAVO_REASON_TEN = 10",
+            "OCTAVO_REASON_TWO = 2, OCTAVO_REASON_SIX = 6, OCTAVO_REASON_NINE = 9, OCTAVO_REASON_TEN = 10",
             "sdk/src/base/verdict.cpp": 'case OCTAVO_REASON_ONE: return "one"; case OCTAVO_REASON_TWO: '
-            'return "two"; case OCTAVO_REASON_TEN: return "ten";',
+            'return "two"; case OCTAVO_REASON_NINE: return "nine"; case OCTAVO_REASON_TEN: return "ten";',
             "sdk/src/a.cpp": "OCTAVO_REASON_ONE OCTAVO_REASON_TWO",
-            "docs/reasons/README.md": "(one.md) (ten.md)",
-            "docs/check.schema.json": '"one" "two" "ten"',
-            "docs/reasons/one.md": page.format("one", "ONE", 1, "Provoked by: `A.b`, `A.gone`."),
-            "docs/reasons/two.md": page.format("two", "TWO", 3, "").replace("```sh", "```"),
-            "docs/reasons/ten.md": page.format("ten", "TEN", 10, ""),  # nobody gives it: no test
-            "docs/reasons/old.md": "",
+            "docs/check.schema.json": '"one" "two" "nine" "ten"',
+            "docs/reasons.md": "# Reasons\n\n## Stages\n\n" + section.format("one", "ONE", 1)
+            + section.format("two", "TWO", 3).replace("```sh", "```") + section.format("ten", "TEN", 10)  # nobody gives ten
+            + section.format("old", "OLD", 4),
+            "docs/reasons.csv": "reason,misconfigurations,tests\none,a case,A.b; A.gone\nolder,,\n",
             "tests/a_test.cpp": "TEST(A, b) {",
         }
         for name, content in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(content)
         faults, _ = check(root, [])
-    wanted = ["no reason has this name", "A.gone, which does not exist", "does not link two.md",
-              "expected to begin '# two'", "expected a command", "two.md: expected a line 'Provoked by:'",
-              "OCTAVO_REASON_SIX: reason_name"]
+    wanted = ["old: no reason has this name", "older: no reason has this name", 'no misconfiguration "a case"',
+              "A.gone, which does not exist", "nine: expected a section", "expected to begin '## two'", "expected a command",
+              "two: expected a test", "OCTAVO_REASON_SIX: reason_name"]
     wrong = [f"expected a fault with '{w}'" for w in wanted if not any(w in f for f in faults)]
     if len(faults) != len(wanted):
         wrong.append(f"expected {len(wanted)} faults, found {faults}")

@@ -126,7 +126,7 @@ def check(case, place, options, validator):
     assert found == (case.reason, case.stage), (
         f"expected {(case.reason, case.stage)}, found {found}: {first['text']}")
     assert report["runs"] is None, f"{report['runs']} runs all the same"
-    assert first["page"] == f"docs/reasons/{case.reason}.md", first["page"]
+    assert first["page"] == f"docs/reasons.md#{case.reason}", first["page"]
     words = first["remedy"] if case.asks else first["apply"]
     for format_ in ([],):
         text = situation.explain(*format_).stdout.decode(errors="replace")

@@ -95,7 +95,7 @@ class Validator:
 def self_test(path):
     validator = Validator.of_file(path)
     verdict = {"level": "device", "stage": "device", "decision": "decline", "reason": "driver",
-               "page": "docs/reasons/driver.md", "text": "no driver"}
+               "page": "docs/reasons.md#driver", "text": "no driver"}
     good = {"octavo": "1.2.3", "config": "(no file)", "runs": None, "candidates": [
         {"id": "te", "chosen": False, "tried": True, "stages": [{"stage": "discovery", "result": "passed"}],
          "verdicts": [verdict]}]}

@@ -39,7 +39,7 @@ holds liboctavo-bin "usr/lib/$multiarch/octavo/octavo-probe"
 holds liboctavo-dev "usr/include/octavo/.*\.hp?p?"
 holds liboctavo-dev "usr/lib/$multiarch/(liboctavo\.so|pkgconfig/octavo\.pc|cmake/octavo/octavo-config\.cmake)"
 holds octavo "usr/(bin/octavo|share/man/man1/octavo.*\.gz|share/bash-completion/completions/octavo)"
-holds octavo-data "usr/share/(doc/octavo/docs/reasons/.*|octavo/.*)"
+holds octavo-data "usr/share/(doc/octavo/docs/reasons\.md|octavo/.*)"
 holds octavo-plugins "usr/lib/$multiarch/octavo/plugins/.*"
 for name in te msamp reference; do
   holds octavo-plugins "usr/lib/$multiarch/octavo/plugins/$name\.so"

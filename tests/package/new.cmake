@@ -14,7 +14,7 @@ foreach(file IN ITEMS samples/mlp_host/mlp_host.cpp samples/rowwise_plugin/rowwi
     message(FATAL_ERROR "expected share/octavo/${file} in the installation, found none")
   endif()
 endforeach()
-foreach(page IN ITEMS writing_a_plugin shipping_a_plugin writing_a_host reasons/shape)
+foreach(page IN ITEMS writing_a_plugin shipping_a_plugin writing_a_host reasons)
   if(NOT EXISTS "${WORK}/prefix/share/doc/octavo/docs/${page}.md")
     message(FATAL_ERROR "expected share/doc/octavo/docs/${page}.md in the installation, found none")
   endif()

@@ -120,7 +120,7 @@ TEST_F(ZooShortage, explain_says_what_is_short) {
   std::string out;
   EXPECT_EQ(wish.print(octavo_explain, "text", out), OCTAVO_NO_RESOURCE);
   EXPECT_THAT(out, HasSubstr("probe decline: " + library() + ": cannot be tried first: "));
-  EXPECT_THAT(out, HasSubstr("reason: resource, see page reasons/resource"));
+  EXPECT_THAT(out, HasSubstr("reason: resource, see page reasons#resource"));
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ const char *reason_name(uint32_t reason) {
 
 std::string reason_page(uint32_t reason) {
   if (reason == OCTAVO_REASON_NONE || reason > OCTAVO_REASON_RESOURCE) return {};
-  return std::string("docs/reasons/") + reason_name(reason) + ".md";
+  return std::string("docs/reasons.md#") + reason_name(reason);
 }
 
 VerdictSink::VerdictSink(std::vector<Verdict> &out)

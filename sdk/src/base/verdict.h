@@ -55,7 +55,7 @@ const char *level_name(uint32_t level);
 const char *decision_name(uint32_t decision);
 const char *reason_name(uint32_t reason);
 
-// The page about a reason, "docs/reasons/trust.md"; empty for OCTAVO_REASON_NONE and unknown ones.
+// The page about a reason, "docs/reasons.md#trust"; empty for OCTAVO_REASON_NONE and unknown ones.
 std::string reason_page(uint32_t reason);
 
 // A sink that appends to `out`, which must outlive it. Nothing leaves it into the plugin that calls

@@ -41,7 +41,7 @@ std::string indented(const std::string &text, size_t columns) {
 // What a page for people is called in a report: the files are in a checkout only.
 std::string page_of(const Json &v) {
   const std::string file = scalar(v["page"]);
-  return "page " + file.substr(5, file.size() - 8);  // docs/reasons/config.md: reasons/config
+  return "page reasons" + file.substr(file.find('#'));  // docs/reasons.md#config: reasons#config
 }
 
 // The answer to "is FP8 on?", before all else.

@@ -26,7 +26,7 @@ TEST(VerdictNames, every_number_has_its_own) {
 
 TEST(VerdictNames, pages) {
   EXPECT_EQ(reason_page(OCTAVO_REASON_NONE), "");
-  EXPECT_EQ(reason_page(OCTAVO_REASON_ABI), "docs/reasons/abi.md");
+  EXPECT_EQ(reason_page(OCTAVO_REASON_ABI), "docs/reasons.md#abi");
   EXPECT_EQ(reason_page(OCTAVO_REASON_RESOURCE + 1), "");
 }
 

@@ -207,7 +207,7 @@ TEST_F(Negotiate, requirement_that_is_not_met_is_refused) {
   std::string report;
   EXPECT_EQ(request_.print(octavo_explain, "text", report), OCTAVO_UNSUPPORTED);
   EXPECT_THAT(report, HasSubstr("\n      apply: replace line 2 of octavo.toml by `native = false`\n"
-                                "      reason: require, see page reasons/require\n"));
+                                "      reason: require, see page reasons#require\n"));
 }
 
 TEST_F(Negotiate, requirements_do_not_bind_a_fallback_to_another_precision) {

@@ -206,7 +206,7 @@ TEST_F(ReportTest, every_stage_of_every_candidate) {
               testing::StartsWith("discovery passed, manifest passed, trust passed, "
                                   "elf refused, probe not-reached, load not-reached"));
   EXPECT_EQ(j["first_refusal"]["stage"], "elf");
-  EXPECT_EQ(j["first_refusal"]["page"], "docs/reasons/library.md");
+  EXPECT_EQ(j["first_refusal"]["page"], "docs/reasons.md#library");
   EXPECT_THAT(print(octavo_explain, "text"),
               HasSubstr("    stages: discovery, manifest and trust passed; elf refused\n"));
 }
@@ -220,14 +220,14 @@ TEST_F(ReportTest, wrong_configuration_is_reported_in_every_format) {
   const json j = json::parse(print(octavo_explain, "json", OCTAVO_INVALID));
   EXPECT_TRUE(j["runs"].is_null());
   EXPECT_EQ(j["first_refusal"]["reason"], "config");
-  EXPECT_EQ(j["first_refusal"]["page"], "docs/reasons/config.md");
+  EXPECT_EQ(j["first_refusal"]["page"], "docs/reasons.md#config");
   EXPECT_EQ(j["first_refusal"]["text"], text);
   EXPECT_EQ(j["first_refusal"]["apply"], apply);
   EXPECT_EQ(print(octavo_explain, "text", OCTAVO_INVALID),
             "FP8        no: the configuration is refused\noctavo     " + text_of(octavo_version()) +
                 "\nconfig     octavo.toml\nruns       nothing\nrefused    config decline: " + text +
                 "\n      remedy: correct the configuration\n      apply: " + apply +
-                "\n      reason: config, see page reasons/config\n");
+                "\n      reason: config, see page reasons#config\n");
   EXPECT_THAT(print(octavo_explain, "tree", OCTAVO_INVALID), HasSubstr("apply: " + apply));
   EXPECT_EQ(request.host.error(), text);
 }
@@ -240,9 +240,9 @@ TEST_F(ReportTest, layers_say_how_to_bring_them_to_fp8) {
   ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK);
   const json v = json::parse(report("json"))["layers"][0]["verdict"];
   EXPECT_EQ(v["apply"], "replace line 2 of octavo.toml by `skip = [\"x\"]`");
-  EXPECT_EQ(v["page"], "docs/reasons/policy.md");
+  EXPECT_EQ(v["page"], "docs/reasons.md#policy");
   EXPECT_THAT(report("text"), HasSubstr("  to run lm_head in FP8: replace line 2 of octavo.toml by "
-                                        "`skip = [\"x\"]`  (policy, see page reasons/policy)\n"));
+                                        "`skip = [\"x\"]`  (policy, see page reasons#policy)\n"));
 }
 
 TEST_F(ReportTest, layers_of_a_fallback_say_what_was_refused) {
