@@ -10,6 +10,7 @@ page next to it, soak.md, has their sums. A round that fails does not stop the o
 failed; its output is in out/soak.
 """
 import argparse
+import collections
 import csv
 import dataclasses
 import io
@@ -114,14 +115,11 @@ def ledger_of(rounds):
 
 def written(page, rounds):
     """The page with the sums of these rounds."""
-    out = [SUMMARY, "", "| Campaign | What | Rounds | Cases | Hours | Failed |", "|---|---|---:|---:|---:|---:|"]
-    for campaign in CAMPAIGNS:
-        own = [r for r in rounds if r.campaign == campaign.name]
-        out.append(f"| {campaign.name} | {campaign.what} | {len(own)} | {sum(r.cases for r in own):,} "
-                   f"| {sum(r.seconds for r in own) / 3600:.2f} | {sum(r.result != 'passed' for r in own)} |")
-    out.append(f"| together | | {len(rounds)} | {sum(r.cases for r in rounds):,} "
-               f"| {sum(r.seconds for r in rounds) / 3600:.2f} | {sum(r.result != 'passed' for r in rounds)} |")
-    return page.partition(SUMMARY)[0] + "\n".join(out) + "\n"
+    failed = collections.Counter(r.campaign for r in rounds if r.result != "passed")
+    return page.partition(SUMMARY)[0] + (
+        f"{SUMMARY}\n\nSo far: {len(rounds)} rounds of {len({r.campaign for r in rounds})} campaigns, "
+        f"{sum(r.cases for r in rounds):,} cases in {sum(r.seconds for r in rounds) / 3600:.1f} hours. Failed rounds: "
+        + (", ".join(f"{n} of `{name}`" for name, n in failed.items()) or "0") + ".\n")
 
 
 def put(path, text):
@@ -200,7 +198,7 @@ def self_test():
     assert written(LEDGER.with_suffix(".md").read_text(), read_rounds(LEDGER.read_text())) == \
         LEDGER.with_suffix(".md").read_text(), "expected soak.md to have the sums of soak.csv"
     assert next_campaign([a, b], rounds) is b and next_seed(b, rounds) == 5
-    assert f"| {b.name} | {b.what} | 1 | 2 | 0.01 | 1 |" in page, page
+    assert f"So far: 2 rounds of 2 campaigns, 9 cases in 0.0 hours. Failed rounds: 1 of `{b.name}`." in page, page
     print("soak: the ledger reads what it writes")
     return 0
 

@@ -1,6 +1,5 @@
 """What the ledger says about each recipe at each margin, as the plan has fixed it."""
 import dataclasses
-import statistics
 
 import paired
 from errors import expect
@@ -17,7 +16,6 @@ class Row:
     interval: object  # of the differences to the base; None below two pairs
     control: object  # the same for the control, on the same seeds
     verdict: str
-    seconds: float   # of a run, the median
 
     @property
     def finished(self):
@@ -57,10 +55,8 @@ def rows(plan, ledger, margin):
         interval = _interval(pairs.values(), alpha)
         control = _interval([control_pairs[s] for s in pairs if s in control_pairs], alpha)
         of_control = result[0].verdict if result else None
-        times = [r["seconds"] for r in ledger.runs if r["recipe"] == recipe.name and r["seed"] in seeds]
         result.append(Row(recipe, margin, len(pairs), interval, control,
-                          _verdict(plan, margin, pairs.values(), interval, of_control),
-                          statistics.median(times) if times else 0.0))
+                          _verdict(plan, margin, pairs.values(), interval, of_control)))
     return result
 
 

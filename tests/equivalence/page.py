@@ -7,18 +7,16 @@ from errors import expect
 BEGIN, END = "<!-- study.py report writes from here -->", "<!-- to here -->"
 
 
-def _interval(i):
-    return f"{i.low:+.2f} to {i.high:+.2f}" if i else "-"
-
-
-def _table(plan, ledger, margin):
+def _table(plan, ledger):
+    """A row for the control and each recipe; of each margin, over its seeds, the mean difference in percent with its interval."""
     level = 100.0 - 200.0 * plan.test["alpha"]
-    out = [f"| Recipe | seeds | mean, % | {level:.0f} % interval, % | control, same seeds, % | verdict | s a run |",
-           "|---|---:|---:|---|---|---|---:|"]
-    for row in rows(plan, ledger, margin):
-        mean = f"{row.interval.mean:+.2f}" if row.interval else "-"
-        out.append(f"| {row.recipe.name} | {row.n} | {mean} | {_interval(row.interval)} "
-                   f"| {_interval(row.control)} | {row.verdict} | {row.seconds:.0f} |")
+    columns = [f"within {m.percent:g} %, seeds {plan.seeds()[0]} to {plan.seeds(m.seeds)[-1]} | verdict" for m in plan.margins]
+    out = [f"In percent of bf16's loss: the mean of the pairs, and its {level:.0f} % interval.", "",
+           f"| Recipe | {' | '.join(columns)} |", "|---|" + "---|---|" * len(columns)]
+    for of_recipe in zip(*(rows(plan, ledger, margin) for margin in plan.margins)):
+        cells = (f"{row.interval.mean:+.2f} ({row.interval.low:+.2f} to {row.interval.high:+.2f}) | {row.verdict}"
+                 if row.interval else f"- | {row.verdict}" for row in of_recipe)
+        out.append(f"| {of_recipe[0].recipe.name} | {' | '.join(cells)} |")
     return out
 
 
@@ -32,17 +30,14 @@ def _origin(plan, ledger):
            f"Processors: {', '.join(sorted({r['cpu'] for r in ledger.runs})) or 'none'}. Skipped steps: {skipped}."]
     for a in ledger.accepted:
         equal = sum(r["recorded"] == r["found"] for r in a["repeated"])
-        out.append(f"Accepted with other plans or builds: {a['reason']} Of {len(a['repeated'])} runs that were "
-                   f"repeated, {equal} gave the same bits.")
-    return out
+        out.append(f"Accepted with other plans or builds: {a['reason']} Of {len(a['repeated'])} repeated runs {equal} were "
+                   "bit-identical.")
+    return list(dict.fromkeys(out))
 
 
 def block(plan, ledger, picture):
     out = [BEGIN, "", *_origin(plan, ledger), ""]
-    for margin in plan.margins:
-        out += [f"### Within {margin.percent:g} %: seeds {plan.seeds()[0]} to {plan.seeds(margin.seeds)[-1]}", "",
-                *_table(plan, ledger, margin), ""]
-    return out + [f"![Intervals against the margins]({picture})", "", END]
+    return out + [*_table(plan, ledger), "", f"![Intervals against the margins]({picture})", "", END]
 
 
 def replaced(text, lines, where):

@@ -86,7 +86,7 @@ class Study(Folder):
             self.assertEqual(repeated["recorded"], repeated["found"], repeated["recipe"])
         self.assertEqual(self.finish("run", "--minutes", "0").returncode, 0)
         self.assertEqual(self.finish("report").returncode, 0)
-        self.assertIn("The build folder moved. Of 3 runs that were repeated, 3 gave the same bits.",
+        self.assertIn("The build folder moved. Of 3 repeated runs 3 were bit-identical.",
                       (self.folder / "equivalence.md").read_text())
 
     def test_a_run_that_fails_ends_the_study_and_leaves_no_record(self):

@@ -86,7 +86,7 @@ class Guards(Folder):
             ledger.guard(self.plan, "c")
         self.assertEqual(self.study("report"), (0, ""))
         text = (self.folder / "equivalence.md").read_text()
-        self.assertIn("The same sources. Of 1 runs that were repeated, 1 gave the same bits.", text)
+        self.assertIn("The same sources. Of 1 repeated runs 1 were bit-identical.", text)
 
     def test_another_text_is_refused(self):
         (self.folder / "text").write_text("A text.")
