@@ -150,6 +150,12 @@ enum Fault : int64_t {
   kShardRecordsNothing,   // place leaves out amax
   kShardCopiesOnHost,     // place copies scale_inv with memcpy
   kShardTooFew,           // place accepts packets of some of the rows
+  kWritesWhatItReads,     // end_step writes a scale that it states as read
+  kSecondNonfinite,       // two slots of role NONFINITE
+  kCacheInCheckpoints,    // the weight cache is saved
+  kPlansEarly,            // linear_plan of a linear before its seal
+  kInvalidForDtype,       // a dtype that is not taken is INVALID
+  kTakesWhatItDeclines,   // f16 runs, and the plan declines it
   kNoNonfiniteOfX,        // casts of x set no flag
   kNoNonfiniteOfW,        // casts of a weight set no flag
   // What an author would get wrong and small models do not show.

@@ -74,8 +74,9 @@ class Emitter {
         slot(names_[0].c_str(), session, 0, OCTAVO_ROLE_SCALE, OCTAVO_F32, 1, n,
              {{verb, scale_access},
               {OCTAVO_VERB_END_STEP,
-               static_cast<uint8_t>(s_.fault == kStaticScales ? OCTAVO_ACCESS_NONE
-                                                              : OCTAVO_ACCESS_UPDATE)}},
+               static_cast<uint8_t>(s_.fault == kStaticScales        ? OCTAVO_ACCESS_NONE
+                                    : s_.fault == kWritesWhatItReads ? OCTAVO_ACCESS_READ
+                                                                     : OCTAVO_ACCESS_UPDATE)}},
              s_.fault == kScaleNotSaved ? 0u : uint32_t{OCTAVO_SLOT_CHECKPOINT}, 1, labels.data());
     slot(names_[1].c_str(), session, 0, OCTAVO_ROLE_AMAX, OCTAVO_F32, 1, n,
          {{verb, OCTAVO_ACCESS_ACCUMULATE}, {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}},
@@ -126,7 +127,8 @@ class Emitter {
     s_.parameters[id].cache_slot = s_.slots;
     use(owner, id,
         slot("weight_cache", owner, id, OCTAVO_ROLE_WEIGHT_CACHE, OCTAVO_E4M3FN, n, k,
-             {{cast, writes}, {OCTAVO_VERB_FORWARD, reads}}));
+             {{cast, writes}, {OCTAVO_VERB_FORWARD, reads}},
+             s_.fault == kCacheInCheckpoints ? uint32_t{OCTAVO_SLOT_CHECKPOINT} : 0u));
     use(owner, id,
         slot("weight_cache_t", owner, id, OCTAVO_ROLE_WEIGHT_CACHE, OCTAVO_E4M3FN, k, n,
              {{cast, writes}, {OCTAVO_VERB_BACKWARD, reads}}));
@@ -170,6 +172,9 @@ octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink) {
                   s->fault == kNonfiniteNotReduced ? 0u : uint32_t{OCTAVO_SLOT_REDUCE});
     s->nonfinite_position = s->session_positions;
     emit.use(OCTAVO_OWNER_SESSION, 0, s->nonfinite_slot);
+    if (s->fault == kSecondNonfinite)
+      emit.slot("nonfinite_2", OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_NONFINITE, OCTAVO_F32, 1, 1,
+                {});
   }
   for (; s->ghosts > 0; --s->ghosts) {
     emit.slot("ghost", OCTAVO_OWNER_SESSION, 0, OCTAVO_ROLE_OTHER, OCTAVO_F32, 1, 1, {});

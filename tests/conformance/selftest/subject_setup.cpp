@@ -100,6 +100,7 @@ octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *desc
   const auto handled = [](uint32_t dtype) { return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16; };
   verdict->level = OCTAVO_LEVEL_LAYER;
   if (!handled(desc->dtype) || !handled(desc->gradient_dtype)) {
+    if (s->fault == kInvalidForDtype) return OCTAVO_INVALID;
     verdict->decision = OCTAVO_DECLINE;
     verdict->reason = OCTAVO_REASON_DTYPE;
     verdict->text = OCTAVO_STR("expected f32 or bf16");
@@ -141,7 +142,8 @@ void close_session(octavo_session *s) {
 }  // namespace
 
 octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_linear_plan *out) {
-  if (linear >= s->sealed_linears) return OCTAVO_INVALID;
+  const size_t known = s->fault == kPlansEarly ? s->linears.size() : s->sealed_linears;
+  if (linear >= known) return OCTAVO_INVALID;
   const octavo_parameter_desc &w = s->parameters[s->linears[linear].weight].desc;
   const auto n = static_cast<uint64_t>(round_up(w.rows, s->alignment));
   const auto k = static_cast<uint64_t>(round_up(w.cols, s->alignment));
@@ -149,7 +151,7 @@ octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_line
   const uint64_t extra = s->fault == kSavedTooLarge ? 8 : s->fault == kForgetsSavedByte ? 1 : 0;
   out->gradient =
       (w.flags & OCTAVO_PARAMETER_FROZEN) != 0 ? OCTAVO_GRADIENT_NONE : OCTAVO_GRADIENT_TENSOR;
-  out->flags = 0;
+  out->flags = s->fault == kTakesWhatItDeclines ? uint32_t{OCTAVO_LINEAR_DECLINES_F16} : 0u;
   out->saved = {align, k, sizeof(float) + extra};
   // x as codes behind a padded y; the scale_inv of dy, the sums of db, a padded dw, a padded dx, dy
   // twice.
