@@ -108,8 +108,9 @@ typedef struct octavo_session_desc {
   uint32_t kind; /* OCTAVO_KIND_SESSION_DESC */
   octavo_device device;
   const octavo_host *host;
-  const octavo_kernels *kernels;      /* no function is null: who opens the session fills in stubs,
-                                         which return OCTAVO_UNSUPPORTED and report nothing */
+  const octavo_kernels *kernels;      /* no function up to the host's own sizeof is null, and `size`
+                                         says so: who opens the session fills in stubs, which
+                                         return OCTAVO_UNSUPPORTED and report nothing */
   const octavo_kernels_caps *caps;    /* capabilities of kernels_ctx */
   void *kernels_ctx;                  /* the first argument of every kernel */
   const octavo_option_value *options; /* every option once, defaults included, in any order. A
@@ -166,7 +167,7 @@ enum {
   /* x, y, dy and dx of this dtype are declined: linear_forward and linear_backward answer
    * OCTAVO_UNSUPPORTED and write nothing. A host converts before the call, or tells its user which
    * dtypes are taken; it never computes something else in silence. At most two of the three; bias,
-   * dw and db are not concerned. */
+   * dw, db and the input of a prologue are not concerned. */
   OCTAVO_LINEAR_DECLINES_F32 = 4,
   OCTAVO_LINEAR_DECLINES_BF16 = 8,
   OCTAVO_LINEAR_DECLINES_F16 = 16
@@ -243,9 +244,9 @@ typedef struct octavo_backward_call {
   uint32_t flags; /* OCTAVO_BACKWARD_... */
   void *stream;
   const octavo_tensor *dy; /* [M, N] */
-  const octavo_tensor *x;  /* [M, K] with OCTAVO_LINEAR_NEEDS_X, otherwise not read */
+  const octavo_tensor *x;  /* [M, K] with OCTAVO_LINEAR_NEEDS_X; otherwise not read, may be null */
   octavo_tensor *dx;       /* [M, K], overwritten */
-  octavo_tensor *dw;       /* [N, K], with OCTAVO_GRADIENT_TENSOR; not read with NONE */
+  octavo_tensor *dw;       /* [N, K], with OCTAVO_GRADIENT_TENSOR; with NONE not read or null */
   octavo_tensor *db;       /* [1, N] */
   void *const *slots;      /* the linear's list */
   const void *saved;       /* as written by forward; not modified, so backward may be repeated */

@@ -99,7 +99,8 @@ typedef struct octavo_ability {
   /* The answer: */
   uint32_t decision;    /* OCTAVO_DECLINE; OCTAVO_ACCEPT: at the speed of the hardware;
                            OCTAVO_ACCEPT_EMULATED: correct, but without units for these formats */
-  uint32_t scale_order; /* gemm: the fastest order of block scales; ROW_MAJOR is always legal */
+  uint32_t scale_order; /* gemm: the fastest order of block scales; ROW_MAJOR is always legal. A
+                           table in front replaces one that it does not know by ROW_MAJOR */
   octavo_str evidence;  /* static: why it is not OCTAVO_ACCEPT */
 } octavo_ability;
 
