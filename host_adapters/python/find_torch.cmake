@@ -12,8 +12,7 @@ if(NOT OCTAVO_TORCH_ROOT)
   if(NOT IS_DIRECTORY "${octavo_torch_found}/include")
     message(FATAL_ERROR
       "expected a torch package with include/ in OCTAVO_TORCH_ROOT or in ${Python3_EXECUTABLE}, "
-      "found \"${octavo_torch_found}\"; run tests/environment/install.sh wheel and build with "
-      ".cache/torch/bin/python, or install torch 2.11 or later")
+      "found \"${octavo_torch_found}\"; run install.sh, or install torch 2.11 or later")
   endif()
   set(OCTAVO_TORCH_ROOT "${octavo_torch_found}" CACHE PATH "The torch folder of an installed wheel")
 endif()
@@ -26,7 +25,6 @@ if(NOT DEFINED OCTAVO_BUILD_JAX)
     set(OCTAVO_BUILD_JAX ON CACHE BOOL "Build the XLA handlers for JAX")
     set(OCTAVO_JAX_INCLUDE "${octavo_jaxlib_found}/include" CACHE PATH "XLA's FFI headers")
   else()
-    message(STATUS "octavo.jax is not in this wheel: ${Python3_EXECUTABLE} has no jaxlib; "
-                   "tests/environment/install.sh jax installs it")
+    message(STATUS "octavo.jax is not in this wheel: ${Python3_EXECUTABLE} has no jaxlib")
   endif()
 endif()

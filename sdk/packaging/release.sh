@@ -219,7 +219,6 @@ make_wheel() {
 make_cuda() {
   local source=$work/cuda/octavo settings
   source_of "$source"
-  cp -- "$source/LICENSE" "$source/sdk/packaging/cuda"
   set_wheel
   logged cuda env -C "$source/sdk/packaging/cuda" PYTHONPATH=.. "$python" -B -c \
     'import sys, wheel_backend; wheel_backend.build_wheel(sys.argv[1], dict(one.split("=", 1) for one in sys.argv[2:]))' \

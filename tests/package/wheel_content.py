@@ -7,6 +7,7 @@ Usage: wheel_content.py <root of the repository> <wheel> [--without <name in the
 The platform tag, for x86-64 or aarch64, is compared with auditwheel's tables. Exit code 1 and one line for each fault; needs readelf.
 """
 
+import email
 import hashlib
 from importlib import resources
 import json
@@ -89,6 +90,38 @@ def tag_faults(folder, names, libc, processor):
             yield f"{name} is not stripped"
 
 
+# Name of an extra -> the distributions that it asks for, none of them without an extra.
+EXTRAS = {"torch": {"torch"}, "jax": {"jax", "flax", "optax"}, "cuda": {"octavo-cuda"},
+          "all": {"torch", "jax", "flax", "optax", "octavo-cuda"}}
+
+
+def metadata_faults(text, version):
+    """What pip and an index show of the wheel."""
+    stated = email.message_from_string(text)
+    for field, wanted in {"Name": "octavo", "Version": version, "Requires-Python": ">=3.10", "License-Expression": "Apache-2.0",
+                          "Description-Content-Type": "text/markdown"}.items():
+        if stated[field] != wanted:
+            yield f"METADATA: expected {field}: {wanted}, found {stated[field]}"
+    if not stated.get_payload().lstrip().startswith("# Octavo\n"):
+        yield "METADATA: expected README.md as the description"
+    classifiers = stated.get_all("Classifier", [])
+    for wanted in ("Operating System :: POSIX :: Linux", "Environment :: GPU :: NVIDIA CUDA", "Typing :: Typed"):
+        if wanted not in classifiers:
+            yield f"METADATA: expected the classifier {wanted}, found {classifiers}"
+    found = {extra: set() for extra in stated.get_all("Provides-Extra", [])}
+    for line in stated.get_all("Requires-Dist", []):
+        match = re.fullmatch(r"([\w.-]+)([^;]*); extra == [\"'](\w+)[\"']", line)
+        if not match:
+            yield f"METADATA: expected requirements of extras only, found {line}"
+            continue
+        found.setdefault(match[3], set()).add(match[1])
+        # Another release has another ABI, and a name without a version is that of whoever registers it.
+        if match[1] == "octavo-cuda" and match[2] != f"=={version}":
+            yield f"METADATA: expected octavo-cuda=={version}, found {line}"
+    if found != EXTRAS:
+        yield f"METADATA: expected the extras {EXTRAS}, found {found}"
+
+
 def check(root, wheel, without):
     expected, plugins, version = expected_files(root)
     metadata = f"octavo-{version}.dist-info"
@@ -110,6 +143,7 @@ def check(root, wheel, without):
             if "__pycache__" in name or name.endswith((".a", ".h", ".cmake")):
                 yield f"not wanted in the wheel: {name}"
         content.extractall(folder)
+        yield from metadata_faults(pathlib.Path(folder, metadata, "METADATA").read_text(encoding="utf-8"), version)
         for plugin in plugins:
             stem = pathlib.Path(folder, LIBRARIES, "octavo/plugins", plugin)
             digest = hashlib.sha256(stem.with_suffix(".so").read_bytes()).hexdigest()

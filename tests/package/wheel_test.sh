@@ -10,6 +10,8 @@
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=tests/environment/packages.sh
+source "$root/tests/environment/packages.sh"
 # shellcheck source=tests/environment/paths.sh
 source "$root/tests/environment/paths.sh"
 
@@ -58,8 +60,26 @@ mkdir -p -- "$work/home"
 export HOME=$work/home XDG_DATA_HOME=$work/home/data
 
 "$python" -m venv "$work/venv"
-"$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-index \
-  "$wheel" || fail "pip install failed, see above"
+pip=("$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index)
+# The line of the docs for a GPU: a folder with both wheels, and no index. A wheel with the name of octavo-cuda is enough here.
+version=$(octavo_version "$root")
+said=$("${pip[@]}" --find-links "$work/dist" 'octavo[cuda]' 2>&1) &&
+  fail "octavo[cuda] was installed from a folder without octavo_cuda"
+[[ $said == *"octavo-cuda==$version"* ]] || fail "expected that pip names octavo-cuda==$version, found: $said"
+"$python" -B - "$work/dist" "$version" <<'PYTHON'
+import sys
+import zipfile
+
+folder, version = sys.argv[1:]
+with zipfile.ZipFile(f"{folder}/octavo_cuda-{version}-py3-none-any.whl", "w") as wheel:
+    info = f"octavo_cuda-{version}.dist-info"
+    wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: octavo-cuda\nVersion: {version}\nRequires-Dist: octavo=={version}\n")
+    wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    wheel.writestr(f"{info}/RECORD", "")
+PYTHON
+"${pip[@]}" --find-links "$work/dist" 'octavo[cuda]' || fail "pip install failed, see above"
+"$work/venv/bin/python" -c 'from importlib.metadata import version; version("octavo"), version("octavo-cuda")' ||
+  fail "expected octavo and octavo-cuda, see above"
 # torch comes from the environment that built the wheel.
 site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/torch_env.pth"

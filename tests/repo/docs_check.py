@@ -10,7 +10,8 @@ Each fenced block has one of the markers of pages.py on the line before it. A bl
 and `[/seal]` of that file, each alone in a //, /* */ or # comment. Without `#region` it must equal the
 whole file. A block after `<!-- diff: old.py new.py -->` must be the lines that differ between the two.
 Blocks marked `run`, `output` and `config` are tests/docs/docs_run.py's part. In no text file may pip be given the name
-octavo, which no index has: whoever registers it there would run code on the machines of readers. A file's name is safe.
+octavo, which no index has: whoever registers it there would run code on the machines of readers. A file's name is safe, and
+--no-index is; the extras cuda and all of a file need the file of octavo_cuda in the same command.
 """
 import collections
 import difflib
@@ -26,6 +27,7 @@ import tree
 MARKER = re.compile(r"\s*(?://|/\*|#)\s*\[(/?)([\w-]+)\]\s*(?:\*/)?\s*$")
 BY_NAME = re.compile(r"(?:\bpip3? install\s[^\n`;]*?|\binstall ['\"]?(?=octavo\[))(?<![\w./~-])"
                      r"octavo(?:[-_]cuda)?(?:\[[\w,]*\])?(?=[\s,;'\"`]|$)", re.M)
+BY_EXTRA = re.compile(r"\bpip3? install\s[^\n`;]*\.whl\[[\w,]*\b(?:cuda|all)\b[^\n`;]*")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 
 
@@ -72,8 +74,10 @@ def check_links(root, path, text):
 
 
 def check_names(path, text):
-    return [f"{path}: '{found}' takes a name from an index that has no octavo, write the wheel's file name"
-            for found in BY_NAME.findall(text)]
+    return [f"{path}: '{found[0]}' takes a name from an index that has no octavo, write the wheel's file name, or --no-index"
+            for found in BY_NAME.finditer(text) if "--no-index" not in found[0]] + [
+           f"{path}: '{found[0]}' takes octavo_cuda from an index, add the name of its file, or --no-index"
+            for found in BY_EXTRA.finditer(text) if not re.search(r"--no-index|octavo_cuda-", found[0])]
 
 
 def difference(root, old, new):
@@ -168,6 +172,8 @@ PLANTED = [
     ("[worse](b.md#gone)", "no such heading"),
     ("Run pip inst" "all 'octavo[jax]', then\npi" "p install octavo_cuda", "'octavo[jax]' takes|install octavo_cuda' takes"),
     ("pip install ./octavo-0.1.0.whl[torch] octavo_cuda-*.whl; pip uninstall octavo; vcpkg install octavo", None),
+    ("pip install --no-index --find-links out 'octavo[cuda]'; pip install octavo-0.1.0.whl[all] ./octavo_cuda-0.1.0.whl", None),
+    ("pip install" " ./octavo-0.1.0.whl[torch,cuda]", "takes octavo_cuda from an index"),
     ("`beside`\n<!-- not run: it lies elsewhere -->\n```sh\nmend\n```", None),
     ("<!-- from: x.c#a -->\n```c\nint a;\n```", None),
     ("<!-- from: x.c#b -->\n```c\nint b;\n\n  int d;\n```",
