@@ -29,6 +29,7 @@ const char *rule_name(uint32_t rule) {
     case OCTAVO_RULE_MX_FLOOR: return "rule MX_FLOOR";
     case OCTAVO_RULE_DEEPGEMM: return "rule DEEPGEMM";
     case OCTAVO_RULE_DEEPGEMM_POW2: return "rule DEEPGEMM_POW2";
+    case OCTAVO_RULE_MSAMP04: return "rule MSAMP04";
     default: return "another rule";
   }
 }
@@ -54,7 +55,7 @@ octavo_quantize *Cast::describe(Operands &m) const {
   c->in = m.in("in", in);
   if (in_scale_inv) c->in_scale_inv = m.values_in("in_scale_inv", {*in_scale_inv});
   const int64_t rows = in.rows + pad_rows, cols = in.cols + pad_cols;
-  const bool dense = granularity == OCTAVO_FLAT_256;
+  const bool dense = is_state(granularity);
   const int64_t scale_gap = granularity == OCTAVO_PER_TENSOR || dense ? 0 : gap > 0 ? 2 : 0;
   if (out) c->out = m.out("out", Grid::of(codes, rows, cols, gap));
   if (out_t) c->out_t = m.out("out_t", Grid::of(codes, cols, rows, gap));
@@ -82,10 +83,10 @@ Case Cast::to_case(const std::string &variant) const {
   one.name = name();
   one.variant = variant;
   one.question = question();
-  one.body = [cast = *this](const Side &side, Operands &m) {
+  one.body = [cast = *this](Operands &m) {
     octavo_quantize *c = cast.describe(m);
     c->workspace = m.workspace(c);
-    return m.call(side.table.quantize, c);
+    return m.call(&octavo_kernels::quantize, c);
   };
   return one;
 }
@@ -152,7 +153,8 @@ void check_quantize(const Bench &bench) {
     run(cast, to + ", out_t");
     cast.pad_rows = 15, cast.pad_cols = 26, cast.gap = 7;
     run(cast, to + ", padded outputs");
-    for (const uint32_t rule : {OCTAVO_RULE_POW2, OCTAVO_RULE_RECIPROCAL, OCTAVO_RULE_MSAMP}) {
+    for (const uint32_t rule : {uint32_t{OCTAVO_RULE_POW2}, uint32_t{OCTAVO_RULE_RECIPROCAL},
+                                uint32_t{OCTAVO_RULE_MSAMP}, OCTAVO_RULE_MSAMP04}) {
       cast.rule = rule;
       run(cast, to + ", " + rule_name(rule));
       // fl(fl(1 / a) * M) differs from fl(M / a) in 28 % of amaxes.
@@ -244,7 +246,7 @@ void check_quantize_delayed(const Bench &bench) {
 
 void check_quantize_rows(const Bench &bench) {
   Trial trial(bench, "quantize with scales of rows");
-  for (const uint32_t codes : kFloat8)
+  for (const uint32_t codes : kCodes)
     for (const uint32_t rule : {OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_POW2})
       for (const Shape &s : {Shape{1, 1}, Shape{17, 65}, Shape{40, 300}}) {
         Cast cast{.in = cast_input(OCTAVO_F32, s.rows, s.cols, bench.seed + 9, 2)};
@@ -255,12 +257,13 @@ void check_quantize_rows(const Bench &bench) {
         cast.gap = 3;
         if (s.rows > 4)
           for (int64_t c = 0; c < s.cols; ++c) cast.in.put(2, c, 0.0f);
-        trial.run(cast.to_case(rule_name(rule)));
+        const std::string to = text("to ", name_of(codes), ", ", rule_name(rule));
+        trial.run(cast.to_case(to));
         cast.pad_rows = 4, cast.pad_cols = 9, cast.eps = 1e-12f;
-        trial.run(cast.to_case(text(rule_name(rule), ", padded")));
+        trial.run(cast.to_case(to + ", padded"));
         cast.out = false;
         spoil(cast.in, true, true);
-        trial.run(cast.to_case(text(rule_name(rule), ", padded")));
+        trial.run(cast.to_case(to + ", padded"));
       }
   for (const uint32_t dtype : {OCTAVO_BF16, OCTAVO_F16}) {
     Cast cast{.in = cast_input(dtype, 15, 70, bench.seed + 10)};
@@ -311,14 +314,15 @@ void check_quantize_blocks(const Bench &bench) {
 }
 
 void check_quantize_states(const Bench &bench) {
-  Trial trial(bench, "quantize with scales of groups of 256");
-  for (const Shape &s : {Shape{1, 1}, Shape{5, 100}, Shape{16, 64}}) {
-    Cast cast{.in = cast_input(OCTAVO_F32, s.rows, s.cols, bench.seed + 13)};
-    cast.granularity = OCTAVO_FLAT_256;
-    trial.run(cast.to_case(""));
-    cast.flags = OCTAVO_QUANTIZE_KEEP_POSITIVE;
-    trial.run(cast.to_case("KEEP_POSITIVE"));
-  }
+  Trial trial(bench, "quantize with scales of states");
+  for (const uint32_t granularity : {uint32_t{OCTAVO_FLAT_256}, OCTAVO_EXPANDED_128})
+    for (const Shape &s : {Shape{1, 1}, Shape{5, 100}, Shape{16, 64}}) {
+      Cast cast{.in = cast_input(OCTAVO_F32, s.rows, s.cols, bench.seed + 13)};
+      cast.granularity = granularity;
+      trial.run(cast.to_case(granularity_name(granularity)));
+      cast.flags = OCTAVO_QUANTIZE_KEEP_POSITIVE;
+      trial.run(cast.to_case(text(granularity_name(granularity), ", KEEP_POSITIVE")));
+    }
   trial.finish();
 }
 

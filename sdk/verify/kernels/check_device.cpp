@@ -342,8 +342,8 @@ void check_order(const Bench &bench) {
     octavo_scale scale = *calls[1]->out_scale_inv;
     octavo_quantize kept = *calls[1];
     kept.in = &in, kept.out = &out, kept.out_scale_inv = &scale;
-    octavo_status status = m.call(side.table.quantize, calls[0]);
-    if (status == OCTAVO_OK) status = m.call(side.table.quantize, &kept);
+    octavo_status status = m.call(&octavo_kernels::quantize, calls[0]);
+    if (status == OCTAVO_OK) status = m.call(&octavo_kernels::quantize, &kept);
     expect(status == OCTAVO_OK, "quantize answered ", status_name(status), ": ", last_message());
     const float recorded = m.results().front().grid.at(0, 0);
     expect(recorded == 900.0f, "two casts recorded the amax ", recorded,
@@ -369,7 +369,7 @@ void check_threads(const Bench &bench) {
     own.in.put(3, 3, static_cast<float>(turn));
     octavo_quantize *c = own.describe(m);
     c->workspace = m.workspace(c);
-    const octavo_status status = m.call(on.table.quantize, c);
+    const octavo_status status = m.call(&octavo_kernels::quantize, c);
     expect(status == OCTAVO_OK, "quantize answered ", status_name(status), ": ", last_message());
     return m.results();
   };

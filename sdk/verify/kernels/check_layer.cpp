@@ -85,7 +85,7 @@ Results run_everywhere(const Bench &bench, Arena &arena, const std::string &name
   const bool repeats = (bench.side->caps.flags & OCTAVO_CAPS_DETERMINISTIC) != 0;
   for (const Place place : {Place::kEnd, Place::kEnd, Place::kBegin}) {
     Operands m(*bench.side, arena, place, name);
-    const octavo_status status = body(*bench.side, m);
+    const octavo_status status = body(m);
     Results found = m.results();
     *is_refused = status == OCTAVO_UNSUPPORTED;
     if (*is_refused) return {};
@@ -109,7 +109,7 @@ void check_own(const Bench &bench, const Format &f, Arena &arena) {
   for (uint32_t rule = OCTAVO_RULE_DEEPGEMM_POW2 + 1; rule > 0 && is_refused; --rule)
     cast = run_everywhere(
         bench, arena, "quantize to " + format,
-        [&](const Side &side, Operands &m) {
+        [&](Operands &m) {
           auto *c = m.make<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
           c->in = m.in("in", in);
           c->out = named(m.out("out", bytes_of(f, rows, cols)), f);
@@ -118,7 +118,7 @@ void check_own(const Bench &bench, const Format &f, Arena &arena) {
           c->format_max = 127;
           c->rule = rule - 1;
           c->workspace = m.workspace(c);
-          return m.call(side.table.quantize, c);
+          return m.call(&octavo_kernels::quantize, c);
         },
         &is_refused);
   expect(!is_refused, "quantize to ", format,
@@ -133,7 +133,7 @@ void check_own(const Bench &bench, const Format &f, Arena &arena) {
     const int64_t size = a_km ? cols : rows;
     run_everywhere(
         bench, arena, text("gemm of ", format, ", layout ", layout),
-        [&](const Side &side, Operands &m) {
+        [&](Operands &m) {
           auto *c = m.make<octavo_gemm>(OCTAVO_KIND_GEMM);
           Grid d = Grid::of(OCTAVO_F32, size, size, 2);
           d.fill(0.5f);
@@ -144,7 +144,7 @@ void check_own(const Bench &bench, const Format &f, Arena &arena) {
           c->b_scale_inv = m.scale_in("b_scale_inv", cast[1].grid, f.granularity);
           c->layout = layout;
           c->workspace = m.workspace(c);
-          return m.call(side.table.gemm, c);
+          return m.call(&octavo_kernels::gemm, c);
         },
         &is_refused);
     expect(!is_refused, "gemm of ", format, ", layout ", layout,

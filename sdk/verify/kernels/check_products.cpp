@@ -8,6 +8,8 @@
 namespace octavo::conformance::kernels {
 namespace {
 
+constexpr uint32_t kOne = OCTAVO_PER_TENSOR;
+
 struct Operand {
   Grid values;
   Grid scales = {};
@@ -87,7 +89,7 @@ std::string beyond_bound(const Product &p, const Grid &found) {
   return {};
 }
 
-octavo_status multiply(const Product &p, const Side &side, Operands &m) {
+octavo_status multiply(const Product &p, Operands &m) {
   auto *c = m.make<octavo_gemm>(OCTAVO_KIND_GEMM);
   c->a = m.in("a", p.a.values);
   c->b = m.in("b", p.b.values);
@@ -99,7 +101,7 @@ octavo_status multiply(const Product &p, const Side &side, Operands &m) {
   c->bias_after = p.bias_after;
   c->layout = p.layout();
   c->workspace = m.workspace(c);
-  return m.call(side.table.gemm, c);
+  return m.call(&octavo_kernels::gemm, c);
 }
 
 class Products {
@@ -116,12 +118,11 @@ class Products {
     Operand o;
     o.granularity = granularity;
     o.turned = turned;
-    o.has_scale = dtype == OCTAVO_E4M3FN || dtype == OCTAVO_E5M2;
+    const bool is_code = dtype == OCTAVO_E4M3FN || dtype == OCTAVO_E5M2;
+    o.has_scale = is_code || granularity != kOne;
     // Codes have K contiguous and dense rows where hardware wants them.
     o.values = Grid::of(dtype, turned ? length : rows, turned ? rows : length,
-                        o.has_scale       ? 0
-                        : alignment_ == 1 ? 3
-                                          : 0);
+                        is_code || alignment_ != 1 ? 0 : 3);
     if (is_exact) {
       whole(o.values, ++seed_, 12);  // sums beyond the bits of bfloat16
     } else {
@@ -166,7 +167,7 @@ class Products {
     one.variant = variant;
     one.question = p.question();
     one.repeats = true;
-    one.body = [p](const Side &side, Operands &m) { return multiply(p, side, m); };
+    one.body = [p](Operands &m) { return multiply(p, m); };
     const bool bits = (flags_ & OCTAVO_CAPS_EXACT_GEMM) != 0;
     one.judge = [p, bits](const Results &expected, const Results &found) {
       if (bits || p.is_exact) {
@@ -216,8 +217,6 @@ class Products {
   uint64_t seed_, flags_ = 0;
   int64_t alignment_ = 1;
 };
-
-constexpr uint32_t kOne = OCTAVO_PER_TENSOR;
 
 }  // namespace
 
@@ -274,6 +273,12 @@ void check_gemm_rows(const Bench &bench) {
         products.product(OCTAVO_E5M2, OCTAVO_E4M3FN, kOne, OCTAVO_PER_ROW, 17, 33, 64, is_exact),
         "rows of b");
   }
+  for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16}) {
+    products.run(products.product(dtype, dtype, OCTAVO_PER_ROW, OCTAVO_PER_ROW, 17, 33, 64, false),
+                 text(name_of(dtype), ", rows of both"));
+    products.run(products.product(dtype, OCTAVO_E5M2, kOne, OCTAVO_PER_ROW, 16, 48, 65, true),
+                 text(name_of(dtype), " and codes, rows of b"));
+  }
   products.finish();
 }
 
@@ -283,12 +288,12 @@ void check_gemm_blocks(const Bench &bench) {
       {OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128}, {OCTAVO_BLOCK_128X128, OCTAVO_BLOCK_1X128},
       {OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_1X128},   {OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_1X32},
       {OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32},    {OCTAVO_BLOCK_32X32, OCTAVO_BLOCK_1X32}};
-  for (const auto &[a, b] : kPairs)
-    products.run_all(OCTAVO_E4M3FN, OCTAVO_E4M3FN, a, b,
-                     text(granularity_name(a), " and ", granularity_name(b)));
-  products.run(products.product(OCTAVO_E5M2, OCTAVO_E4M3FN, OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_1X32,
-                                33, 48, 160, false),
-               "float8_e5m2 and float8_e4m3fn in blocks of 1x32");
+  for (const auto &[a, b] : kPairs) {
+    const std::string variant = text(granularity_name(a), " and ", granularity_name(b));
+    products.run_all(OCTAVO_E4M3FN, OCTAVO_E4M3FN, a, b, variant);
+    products.run(products.product(OCTAVO_E5M2, OCTAVO_E4M3FN, a, b, 33, 48, 160, false),
+                 text(variant, ", float8_e5m2 and float8_e4m3fn"));
+  }
   products.finish();
 }
 
@@ -308,7 +313,7 @@ void check_pack(const Bench &bench) {
       step(text("pack ", name_of(dtype)));
       const Product p = products.product(OCTAVO_E4M3FN, dtype, kOne, kOne, 9, n, 70, false);
       Operands plain(side, arena, Place::kEnd, p.name());
-      octavo_status status = multiply(p, side, plain);
+      octavo_status status = multiply(p, plain);
       expect(status == OCTAVO_OK, p.name(), ": answered ", status_name(status));
       const Results expected = plain.results();
       const int64_t columns = p.b.rows(), length = p.a.length();
@@ -342,18 +347,21 @@ void check_pack(const Bench &bench) {
       };
       fill(sizes);
       void *workspace = m.workspace(sizes);
-      status = m.call(side.table.pack, pack);
+      status = m.call(&octavo_kernels::pack, pack);
       expect(status == OCTAVO_OK, "pack answered ", status_name(status), ": ", last_message());
       auto *c = m.make<octavo_gemm>(OCTAVO_KIND_GEMM);
       fill(c);
       c->workspace = workspace;
-      status = m.call(side.table.gemm, c);
+      status = m.call(&octavo_kernels::gemm, c);
       expect(status == OCTAVO_OK, "gemm with a packed b answered ", status_name(status), ": ",
              last_message());
       const Results found = m.results();
       const std::string problem = differing({expected.back()}, {found.back()});
       expect(problem.empty(), "pack, then ", p.name(), ": ", problem,
              "; expected the bits of the product without pack");
+      compared().add(m.called(), asking(OCTAVO_KIND_PACK, dtype));
+      compared().add({},
+                     asking(OCTAVO_KIND_GEMM, OCTAVO_E4M3FN, kOne, OCTAVO_GEMM_B_PACKED, dtype));
     }
 }
 

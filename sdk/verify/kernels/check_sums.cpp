@@ -33,7 +33,7 @@ Case sum_case(const Grid &in, bool squares, bool accumulate, bool with_workspace
            accumulate ? ", accumulate" : "", with_workspace ? "" : ", no workspace");
   one.variant = text(name_of(in.dtype), accumulate && !squares ? ", accumulate" : "");
   one.question = asking(OCTAVO_KIND_SUM, in.dtype);
-  one.body = [=](const Side &side, Operands &m) {
+  one.body = [=](Operands &m) {
     auto *c = m.make<octavo_sum>(OCTAVO_KIND_SUM);
     c->in = m.in("in", in);
     if (is_code(in.dtype))
@@ -44,8 +44,8 @@ Case sum_case(const Grid &in, bool squares, bool accumulate, bool with_workspace
     c->out = m.values_out("out", out);
     c->accumulate = accumulate && !squares;
     if (with_workspace) c->workspace = m.workspace(c);
-    return m.call(
-        squares ? side.drafts.get<octavo_adam_kernels>()->sum_of_squares : side.table.sum_rows, c);
+    return squares ? m.call(&octavo_adam_kernels::sum_of_squares, c)
+                   : m.call(&octavo_kernels::sum_rows, c);
   };
   return one;
 }
@@ -166,11 +166,11 @@ void check_prologue(const Bench &bench) {
                       shape_text(p.in), " to ", name_of(out));
       one.variant = text(op_name(p.op), " of ", name_of(p.in.dtype));
       one.question = asking(OCTAVO_KIND_PROLOGUE_CALL, p.in.dtype);
-      one.body = [p, out](const Side &side, Operands &m) {
+      one.body = [p, out](Operands &m) {
         auto *c = m.make<octavo_prologue_call>(OCTAVO_KIND_PROLOGUE_CALL);
         c->prologue = p.describe(m);
         c->out = m.out("out", Grid::of(out, p.in.rows, p.cols(), 2));
-        return m.call(side.table.prologue, c);
+        return m.call(&octavo_kernels::prologue, c);
       };
       trial.run(one);
     }
@@ -193,12 +193,12 @@ void check_prologue_quantize(const Bench &bench) {
       one.variant =
           text(op_name(p.op), " of ", name_of(p.in.dtype), ", ", granularity_name(granularity));
       one.question = asking(OCTAVO_KIND_PROLOGUE_CALL, p.in.dtype);
-      one.body = [p, cast](const Side &side, Operands &m) {
+      one.body = [p, cast](Operands &m) {
         auto *c = m.make<octavo_prologue_call>(OCTAVO_KIND_PROLOGUE_CALL);
         c->prologue = p.describe(m);
         c->quantize = cast.describe(m);
         c->workspace = m.workspace(c);
-        return m.call(side.table.prologue_quantize, c);
+        return m.call(&octavo_kernels::prologue_quantize, c);
       };
       trial.run(one);
     }

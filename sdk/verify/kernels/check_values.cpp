@@ -35,7 +35,7 @@ Grid any_values(uint32_t dtype, int64_t rows, int64_t cols, uint64_t seed, int64
 
 Grid any_scales(uint32_t granularity, int64_t rows, int64_t cols, uint64_t seed) {
   Grid g = scales_of(granularity, rows, cols,
-                     granularity == OCTAVO_PER_TENSOR || granularity == OCTAVO_FLAT_256 ? 0 : 1);
+                     granularity == OCTAVO_PER_TENSOR || is_state(granularity) ? 0 : 1);
   Numbers numbers(seed);
   for (int64_t r = 0; r < g.rows; ++r)
     for (int64_t c = 0; c < g.cols; ++c) g.put(r, c, std::abs(numbers.spread(-6, 3)));
@@ -54,7 +54,7 @@ void check_dequantize(const Bench &bench) {
                     accumulate ? ", accumulate" : "", in_place ? ", in place" : "");
     one.variant = variant;
     one.question = asking(OCTAVO_KIND_DEQUANTIZE, in.dtype, granularity);
-    one.body = [=](const Side &side, Operands &m) {
+    one.body = [=](Operands &m) {
       auto *c = m.make<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
       Grid to = Grid::of(out, in.rows, in.cols, in.stride == in.cols ? 0 : 2);
       spread(to, 77, -3, 3);
@@ -66,7 +66,7 @@ void check_dequantize(const Bench &bench) {
       }
       if (scales) c->scale_inv = m.scale_in("scale_inv", *scales, granularity);
       c->accumulate = accumulate;
-      return m.call(side.table.dequantize, c);
+      return m.call(&octavo_kernels::dequantize, c);
     };
     trial.run(one);
   };
@@ -90,8 +90,9 @@ void check_dequantize(const Bench &bench) {
           run(any_values(dtype, 35, 150, seed, 1), any_scales(blocks, 35, 150, seed), blocks, out,
               accumulate, false, text(granularity_name(blocks), ", ", variant));
       }
-  run(any_values(OCTAVO_E4M3FN, 10, 77, seed), any_scales(OCTAVO_FLAT_256, 10, 77, seed),
-      OCTAVO_FLAT_256, OCTAVO_F32, false, false, granularity_name(OCTAVO_FLAT_256));
+  for (const uint32_t states : {uint32_t{OCTAVO_FLAT_256}, OCTAVO_EXPANDED_128})
+    run(any_values(OCTAVO_E4M3FN, 10, 77, seed), any_scales(states, 10, 77, seed), states,
+        OCTAVO_F32, false, false, granularity_name(states));
   for (const uint32_t dtype : kPlain) {
     for (const uint32_t out : kPlain)
       run(any_values(dtype, 13, 50, ++seed, 2), std::nullopt, kOneScale, out, false, false,
@@ -119,7 +120,7 @@ void check_amax(const Bench &bench) {
           one.name = text("compute_amax of ", name_of(dtype), " ", shape_text(in));
           one.variant = name_of(dtype);
           one.question = asking(OCTAVO_KIND_COMPUTE_AMAX, dtype);
-          one.body = [=](const Side &side, Operands &m) {
+          one.body = [=](Operands &m) {
             auto *c = m.make<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
             c->in = m.in("in", in);
             if (is_code(dtype))
@@ -127,7 +128,7 @@ void check_amax(const Bench &bench) {
                   m.scale_in("in_scale_inv", Grid::of_values({0.037f}), OCTAVO_PER_TENSOR);
             c->amax = m.values_out("amax", {before});
             if (kind != 0 || before == 0) c->nonfinite = m.values_out("nonfinite", {0.5f});
-            return m.call(side.table.compute_amax, c);
+            return m.call(&octavo_kernels::compute_amax, c);
           };
           trial.run(one);
         }
@@ -141,14 +142,15 @@ void check_scale(const Bench &bench) {
                                      0x1p-149f, 0x1p-140f, 0x1p-120f, 0x1.fffffep127f, 448.0f,
                                      0.001f,    57344.0f,  1e10f};
   for (const uint32_t rule :
-       {OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_POW2, OCTAVO_RULE_RECIPROCAL, OCTAVO_RULE_MSAMP})
+       {uint32_t{OCTAVO_RULE_QUOTIENT}, uint32_t{OCTAVO_RULE_POW2},
+        uint32_t{OCTAVO_RULE_RECIPROCAL}, uint32_t{OCTAVO_RULE_MSAMP}, OCTAVO_RULE_MSAMP04})
     for (const float divide_by : {1.0f, 3.0f})
       for (const int outputs : {1, 2, 3, 7}) {  // 4: kept is scale
         Case one;
         one.name = text("scale_from_amax, rule ", rule, ", divide_by ", divide_by);
         one.variant = text("rule ", rule, (outputs & 4) != 0 ? ", kept is scale" : "");
         one.question = asking(OCTAVO_KIND_SCALE_FROM_AMAX);
-        one.body = [=](const Side &side, Operands &m) {
+        one.body = [=](Operands &m) {
           auto *c = m.make<octavo_scale_from_amax>(OCTAVO_KIND_SCALE_FROM_AMAX);
           c->amax = m.values_in("amax", amaxes);
           std::vector<float> old(amaxes.size());
@@ -163,7 +165,7 @@ void check_scale(const Bench &bench) {
           c->format_max = 448;
           c->divide_by = divide_by;
           c->rule = rule;
-          return m.call(side.table.scale_from_amax, c);
+          return m.call(&octavo_kernels::scale_from_amax, c);
         };
         trial.run(one);
       }
@@ -180,7 +182,8 @@ void check_history(const Bench &bench) {
                                  OCTAVO_HISTORY_MSAMP,
                                  OCTAVO_HISTORY_COUNT_FROM_ONE,
                                  OCTAVO_HISTORY_TE | OCTAVO_HISTORY_DROP_NONFINITE | 8};
-  for (const uint32_t rule : {OCTAVO_RULE_QUOTIENT, OCTAVO_RULE_RECIPROCAL, OCTAVO_RULE_MSAMP})
+  for (const uint32_t rule : {uint32_t{OCTAVO_RULE_QUOTIENT}, uint32_t{OCTAVO_RULE_RECIPROCAL},
+                              uint32_t{OCTAVO_RULE_MSAMP}, OCTAVO_RULE_MSAMP04})
     for (const uint32_t flags : kFlags)
       for (const uint64_t length : {1, 2, 5})
         for (const uint32_t use_max : {0u, 1u})
@@ -207,8 +210,8 @@ void check_history(const Bench &bench) {
                             flags, ", margin ", margin, use_max != 0 ? ", max" : ", most recent");
             one.variant = text("rule ", rule, ", flags ", flags, margin != 0 ? ", margin" : "",
                                use_max != 0 ? ", max" : ", most recent");
-            one.question = asking(OCTAVO_KIND_DELAYED_SCALE_UPDATE);
-            one.body = [=](const Side &side, Operands &m) {
+            one.question = asking(OCTAVO_KIND_DELAYED_SCALE_UPDATE, 0, 0, flags);
+            one.body = [=](Operands &m) {
               float *const amax_at = m.values_out("amax", amax);
               auto *const history_at = reinterpret_cast<float *>(m.place_out("history", history));
               float *const scale_at = m.values_out("scale", scale);
@@ -227,7 +230,7 @@ void check_history(const Bench &bench) {
                 c->use_max = use_max;
                 c->rule = rule;
                 c->history_flags = flags;
-                status = m.call(side.table.delayed_scale_update, c);
+                status = m.call(&octavo_kernels::delayed_scale_update, c);
               }
               return status;
             };
@@ -244,7 +247,7 @@ void check_copy(const Bench &bench) {
       one.name = text("copy of ", bytes, from ? " bytes" : " zeros");
       one.variant = from ? "" : "zeros";
       one.question = asking(OCTAVO_KIND_COPY);
-      one.body = [=](const Side &side, Operands &m) {
+      one.body = [=](Operands &m) {
         Grid data = Grid::of(OCTAVO_U8, 1, bytes);
         Numbers numbers(static_cast<uint64_t>(bytes) + 1);
         for (uint8_t &b : data.bytes) b = static_cast<uint8_t>(numbers.next());
@@ -252,7 +255,7 @@ void check_copy(const Bench &bench) {
         c->out = m.place_out("out", Grid::of(OCTAVO_U8, 1, bytes));
         if (from) c->in = m.place_in("in", data);
         c->bytes = static_cast<uint64_t>(bytes);
-        return m.call(side.table.copy, c);
+        return m.call(&octavo_kernels::copy, c);
       };
       trial.run(one);
     }
@@ -266,10 +269,12 @@ void check_stats(const Bench &bench) {
   Trial trial(bench, "quantize_stats");
   uint64_t seed = bench.seed * 400;
   for (const uint32_t dtype : kPlain)
-    for (const uint32_t codes : {OCTAVO_E4M3FN, OCTAVO_E5M2})
+    for (const uint32_t codes : {OCTAVO_E4M3FN, OCTAVO_E5M2, OCTAVO_F16})
       for (const uint32_t granularity :
-           {OCTAVO_PER_TENSOR, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32})
+           {OCTAVO_PER_TENSOR, OCTAVO_PER_ROW, OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128,
+            OCTAVO_BLOCK_1X32, OCTAVO_BLOCK_32X32})
         for (const int kind : {0, 1, 2}) {
+          if (codes == OCTAVO_F16 && is_block(granularity)) continue;
           Grid in = Grid::of(dtype, 33, 140, 1);
           spread(in, ++seed, kind == 1 ? -14 : -4, 12);
           if (kind == 2) spoil(in, true, true);
@@ -282,9 +287,10 @@ void check_stats(const Bench &bench) {
           Case one;
           one.name = text("quantize_stats of ", name_of(dtype), " and ", name_of(codes), ", ",
                           granularity_name(granularity));
-          one.variant = text(granularity_name(granularity), ", ", name_of(dtype));
+          one.variant =
+              text(granularity_name(granularity), ", ", name_of(codes), ", ", name_of(dtype));
           one.question = asking(OCTAVO_KIND_QUANTIZE_STATS, codes, granularity);
-          one.body = [=](const Side &side, Operands &m) {
+          one.body = [=](Operands &m) {
             auto *c = m.make<octavo_quantize_stats>(OCTAVO_KIND_QUANTIZE_STATS);
             c->in = m.in("in", in);
             c->codes = m.in("codes", coded);
@@ -294,7 +300,7 @@ void check_stats(const Bench &bench) {
             c->signal = m.values_out("signal", {5});
             if (kind != 2) c->noise = m.values_out("noise", {6});
             c->workspace = m.workspace(c);
-            return m.call(side.table.quantize_stats, c);
+            return m.call(&octavo_kernels::quantize_stats, c);
           };
           one.judge = [](const Results &expected, const Results &found) -> std::string {
             for (size_t i = 0; i < expected.size(); ++i) {

@@ -139,6 +139,7 @@ Grid scales_of(uint32_t granularity, int64_t rows, int64_t cols, int64_t gap) {
     case OCTAVO_PER_TENSOR: return Grid::of(OCTAVO_F32, 1, 1);
     case OCTAVO_PER_ROW: return Grid::of(OCTAVO_F32, rows, 1, gap);
     case OCTAVO_FLAT_256: return Grid::of(OCTAVO_F32, 1, divided(rows * cols, 256));
+    case OCTAVO_EXPANDED_128: return Grid::of(OCTAVO_F32, divided(rows * cols, 128), 3);
     default:
       return Grid::of(block_cols(granularity) == 32 ? OCTAVO_E8M0FNU : OCTAVO_F32,
                       divided(rows, block_rows(granularity)),
@@ -159,6 +160,10 @@ float scale_at(const Grid &scales, uint32_t granularity, const Grid &codes, int6
 bool is_block(uint32_t granularity) {
   return granularity == OCTAVO_BLOCK_1X128 || granularity == OCTAVO_BLOCK_128X128 ||
          granularity == OCTAVO_BLOCK_1X32 || granularity == OCTAVO_BLOCK_32X32;
+}
+
+bool is_state(uint32_t granularity) {
+  return granularity == OCTAVO_FLAT_256 || granularity == OCTAVO_EXPANDED_128;
 }
 
 int64_t block_cols(uint32_t granularity) {
@@ -198,6 +203,7 @@ const char *granularity_name(uint32_t granularity) {
     case OCTAVO_BLOCK_1X32: return "blocks of 1x32";
     case OCTAVO_FLAT_256: return "groups of 256";
     case OCTAVO_BLOCK_32X32: return "blocks of 32x32";
+    case OCTAVO_EXPANDED_128: return "expanded groups of 128";
     default: return "an unknown granularity";
   }
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "octavo/kernels.h"
+#include "octavo/draft/msamp.h"
 
 namespace octavo::conformance::kernels {
 
@@ -64,6 +64,7 @@ Grid scales_of(uint32_t granularity, int64_t rows, int64_t cols, int64_t gap = 0
 float scale_at(const Grid &scales, uint32_t granularity, const Grid &codes, int64_t row,
                int64_t col);
 bool is_block(uint32_t granularity);
+bool is_state(uint32_t granularity);  // groups of a dense matrix, across rows
 int64_t block_cols(uint32_t granularity);
 
 float largest_of(uint32_t dtype);

@@ -48,6 +48,14 @@ class Side {
 
   void copy(void *to, const void *from, uint64_t bytes) const;
   void synchronize() const;
+  // Null where the plugin does not offer the table.
+  template <typename Table>
+  const Table *get() const {
+    if constexpr (std::is_same_v<Table, octavo_kernels>)
+      return &table;
+    else
+      return drafts.get<Table>();
+  }
   // As `ability` answers; OCTAVO_DECLINE where it does not.
   uint32_t decision(octavo_ability question) const;
 

@@ -83,8 +83,7 @@ octavo_tensor *Operands::tensor(const char *name, const Grid &grid, Use use) {
 octavo_scale *Operands::scale(const char *name, const Grid &scales, uint32_t granularity, Use use) {
   auto *s = make<octavo_scale>();
   s->data = scales.bytes.empty() ? nullptr : place(name, scales, use);
-  s->stride =
-      granularity == OCTAVO_PER_TENSOR || granularity == OCTAVO_FLAT_256 ? 0 : scales.stride;
+  s->stride = granularity == OCTAVO_PER_TENSOR || is_state(granularity) ? 0 : scales.stride;
   s->dtype = scales.dtype;
   s->granularity = granularity;
   return s;
@@ -214,13 +213,15 @@ std::string differing(const Results &expected, const Results &found, bool zeros_
 Trial::Trial(const Bench &bench, const char *call)
     : bench_(bench), call_(call), arena_(std::make_unique<Arena>(*bench.side, kArena)) {}
 
-octavo_status Trial::run_at(const Case &one, Place place, Results *found) {
+octavo_status Trial::run_at(const Case &one, Place place, Results *found,
+                            std::vector<const char *> *called) {
   Operands m(*bench_.side, *arena_, place,
              one.name + (arena_->has_guards() ? place == Place::kEnd ? ", a guard page behind"
                                                                      : ", a guard page before"
                                               : ""));
-  const octavo_status status = one.body(*bench_.side, m);
+  const octavo_status status = one.body(m);
   *found = m.results();
+  if (called != nullptr) *called = m.called();
   if (status != OCTAVO_OK) {
     const std::string written = differing(m.initial(), *found);
     expect(written.empty(), one.name, ": answered ", status_name(status), ", but wrote ", written);
@@ -231,7 +232,7 @@ octavo_status Trial::run_at(const Case &one, Place place, Results *found) {
 void Trial::run(const Case &one) {
   step(one.variant.empty() ? call_ : call_ + ", " + one.variant);
   Operands plain(reference());
-  const octavo_status wanted = one.body(reference(), plain);
+  const octavo_status wanted = one.body(plain);
   expect(wanted == OCTAVO_OK, "the reference refuses the case ", one.name, ": ", last_message());
   const Results expected = plain.results();
   Asked &asked = asked_[key_of(one.question)];
@@ -239,7 +240,8 @@ void Trial::run(const Case &one) {
   if (offered_.emplace(one.variant, false).second) variants_.push_back(one.variant);
   for (const Place place : {Place::kEnd, Place::kBegin}) {
     Results found;
-    const octavo_status status = run_at(one, place, &found);
+    std::vector<const char *> called;
+    const octavo_status status = run_at(one, place, &found, &called);
     expect(asked.is_accepted || status != OCTAVO_OK, one.name,
            ": ability declines it, but the call answers OCTAVO_OK");
     if (status != OCTAVO_OK) {
@@ -252,6 +254,7 @@ void Trial::run(const Case &one) {
     const std::string problem = one.judge ? one.judge(expected, found) : differing(expected, found);
     expect(problem.empty(), one.name, place == Place::kEnd ? "" : ", NaN around its operands", ": ",
            problem);
+    compared().add(called, one.question);
     if (one.repeats && place == Place::kEnd &&
         (bench_.side->caps.flags & OCTAVO_CAPS_DETERMINISTIC) != 0) {
       Results again;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "../in_flight.h"
+#include "calls.h"
 #include "grid.h"
 #include "side.h"
 
@@ -73,16 +74,20 @@ class Operands {
     return place("workspace", Grid::of(OCTAVO_U8, 1, static_cast<int64_t>(bytes)), Use::kScratch,
                  OCTAVO_ALIGNMENT);
   }
-  // A null function answers OCTAVO_UNSUPPORTED, as liboctavo's stub does.
-  template <typename Call, typename Argument>
-  octavo_status call(octavo_status (*verb)(void *, const Argument *), Call *c) {
-    if (verb == nullptr) return OCTAVO_UNSUPPORTED;
+  // A function that is missing answers OCTAVO_UNSUPPORTED, as liboctavo's stub does.
+  template <typename Table, typename Argument, typename Call>
+  octavo_status call(octavo_status (*Table::*member)(void *, const Argument *), Call *c) {
+    const Table *table = side_.get<Table>();
+    if (table == nullptr || table->*member == nullptr) return OCTAVO_UNSUPPORTED;
     begin();
     calling(what_);
-    const octavo_status status = verb(side_.ctx, c);
+    const octavo_status status = (table->*member)(side_.ctx, c);
     end();
+    called_.push_back(name_of_call(member));
     return status;
   }
+  // The functions that were called, by their names.
+  const std::vector<const char *> &called() const { return called_; }
 
   struct Result {
     std::string name;
@@ -122,10 +127,11 @@ class Operands {
   std::vector<uint64_t> struct_words_;
   uint64_t used_ = 0;
   std::vector<uint8_t> image_;  // of the used part of the arena, before the call
+  std::vector<const char *> called_;
 };
 
 using Results = std::vector<Operands::Result>;
-using Body = std::function<octavo_status(const Side &side, Operands &m)>;
+using Body = std::function<octavo_status(Operands &m)>;
 // What is wrong with what the plugin wrote; empty: nothing.
 using Judge = std::function<std::string(const Results &expected, const Results &found)>;
 
@@ -163,7 +169,8 @@ class Trial {
     bool is_accepted = false, ran = false;
     std::string refused;  // the first case of it
   };
-  octavo_status run_at(const Case &one, Place place, Results *found);
+  octavo_status run_at(const Case &one, Place place, Results *found,
+                       std::vector<const char *> *called = nullptr);
 
   Bench bench_;
   std::string call_;
