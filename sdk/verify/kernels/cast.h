@@ -18,6 +18,7 @@ struct Cast {
   float window = 0, eps = 0;
   bool amax = true, nonfinite = true, scale_inv_t = false;
   uint32_t flags = 0;
+  std::optional<uint32_t> granularity_t = {};  // of out_t, where it is another one
 
   octavo_ability question() const;
   std::string name() const;

@@ -30,12 +30,19 @@ const char *rule_name(uint32_t rule) {
     case OCTAVO_RULE_DEEPGEMM: return "rule DEEPGEMM";
     case OCTAVO_RULE_DEEPGEMM_POW2: return "rule DEEPGEMM_POW2";
     case OCTAVO_RULE_MSAMP04: return "rule MSAMP04";
+    case OCTAVO_RULE_NVFP4: return "rule NVFP4";
     default: return "another rule";
   }
 }
 
-float format_max_of(uint32_t codes) {
-  return largest_of(codes);
+// Lines for squares, and squares for lines.
+uint32_t other_of(uint32_t granularity) {
+  switch (granularity) {
+    case OCTAVO_BLOCK_1X128: return OCTAVO_BLOCK_128X128;
+    case OCTAVO_BLOCK_128X128: return OCTAVO_BLOCK_1X128;
+    case OCTAVO_BLOCK_1X32: return OCTAVO_BLOCK_32X32;
+    default: return OCTAVO_BLOCK_1X32;
+  }
 }
 
 }  // namespace
@@ -46,8 +53,10 @@ octavo_ability Cast::question() const {
 
 std::string Cast::name() const {
   return text("quantize ", name_of(in.dtype), " ", shape_text(in), " to ", name_of(codes), ", ",
-              granularity_name(granularity), ", ", rule_name(rule), out ? "" : ", no out",
-              out_t ? ", out_t" : "", pad_rows + pad_cols > 0 ? ", padded" : "");
+              granularity_name(granularity),
+              granularity_t ? text(" and ", granularity_name(*granularity_t)) : "", ", ",
+              rule_name(rule), out ? "" : ", no out", out_t ? ", out_t" : "",
+              pad_rows + pad_cols > 0 ? ", padded" : "");
 }
 
 octavo_quantize *Cast::describe(Operands &m) const {
@@ -60,17 +69,18 @@ octavo_quantize *Cast::describe(Operands &m) const {
   if (out) c->out = m.out("out", Grid::of(codes, rows, cols, gap));
   if (out_t) c->out_t = m.out("out_t", Grid::of(codes, cols, rows, gap));
   const bool own = granularity != OCTAVO_PER_TENSOR;
+  const uint32_t blocks_t = granularity_t.value_or(granularity);
   if (out || (!own && out_t))
     c->out_scale_inv =
         m.scale_out("out_scale_inv", scales_of(granularity, rows, cols, scale_gap), granularity);
   if (out_t && (own || scale_inv_t))
     c->out_t_scale_inv =
-        m.scale_out("out_t_scale_inv", scales_of(granularity, cols, rows, scale_gap), granularity);
+        m.scale_out("out_t_scale_inv", scales_of(blocks_t, cols, rows, scale_gap), blocks_t);
   if (scale) c->scale = m.values_in("scale", {*scale});
   if (counter) c->counter = m.values_in("counter", {*counter});
   if (amax) c->amax = m.values_out("amax", {0x1p-20f});
   if (nonfinite) c->nonfinite = m.values_out("nonfinite", {0.5f});
-  c->format_max = format_max_of(codes);
+  c->format_max = largest_of(codes);
   c->window = window;
   c->rule = rule;
   c->flags = flags;
@@ -302,6 +312,13 @@ void check_quantize_blocks(const Bench &bench) {
           trial.run(cast.to_case(variant + ", padded, with Inf and NaN"));
         }
       }
+    Cast mixed{.in = cast_input(OCTAVO_F32, 130, 161, bench.seed + 14)};
+    mixed.granularity = granularity;
+    mixed.granularity_t = other_of(granularity);
+    mixed.rule = rules.front();
+    mixed.out_t = true;
+    trial.run(mixed.to_case(text(granularity_name(granularity), ", out_t in ",
+                                 granularity_name(*mixed.granularity_t))));
     for (const uint32_t dtype : {OCTAVO_BF16, OCTAVO_F16}) {
       Cast cast{.in = cast_input(dtype, 34, 150, bench.seed + 12)};
       cast.granularity = granularity;

@@ -9,11 +9,13 @@ namespace octavo::conformance::kernels {
 namespace {
 
 constexpr uint32_t kOne = OCTAVO_PER_TENSOR;
+constexpr float kNvfp4 = 2688;  // what the second level is divided by
 
 struct Operand {
   Grid values;
   Grid scales = {};
   uint32_t granularity = OCTAVO_PER_TENSOR;
+  float second = 1;
   bool turned = false;  // [K, rows]
   bool has_scale = true;
 
@@ -21,7 +23,9 @@ struct Operand {
   int64_t length() const { return turned ? values.rows : values.cols; }
   double at(int64_t row, int64_t k) const { return turned ? values.at(k, row) : values.at(row, k); }
   double scale(int64_t row, int64_t k) const {
-    return has_scale ? scale_at(scales, granularity, values, row, k) : 1.0;
+    if (!has_scale) return 1.0;
+    const double one = scale_at(scales, granularity, values, row, k);
+    return is_fp4(granularity) ? one * second / kNvfp4 : one;
   }
 };
 
@@ -94,8 +98,10 @@ octavo_status multiply(const Product &p, Operands &m) {
   c->a = m.in("a", p.a.values);
   c->b = m.in("b", p.b.values);
   c->d = m.out("d", p.d);
-  if (p.a.has_scale) c->a_scale_inv = m.scale_in("a_scale_inv", p.a.scales, p.a.granularity);
-  if (p.b.has_scale) c->b_scale_inv = m.scale_in("b_scale_inv", p.b.scales, p.b.granularity);
+  if (p.a.has_scale)
+    c->a_scale_inv = m.scale_in("a_scale_inv", p.a.scales, p.a.granularity, p.a.second);
+  if (p.b.has_scale)
+    c->b_scale_inv = m.scale_in("b_scale_inv", p.b.scales, p.b.granularity, p.b.second);
   if (p.has_bias) c->bias = m.in("bias", p.bias);
   c->accumulate = p.accumulate;
   c->bias_after = p.bias_after;
@@ -118,7 +124,7 @@ class Products {
     Operand o;
     o.granularity = granularity;
     o.turned = turned;
-    const bool is_code = dtype == OCTAVO_E4M3FN || dtype == OCTAVO_E5M2;
+    const bool is_code = OCTAVO_DTYPE_BITS(dtype) <= 8;
     o.has_scale = is_code || granularity != kOne;
     // Codes have K contiguous and dense rows where hardware wants them.
     o.values = Grid::of(dtype, turned ? length : rows, turned ? rows : length,
@@ -131,6 +137,7 @@ class Products {
     if (!o.has_scale) return o;
     o.scales = scales_of(granularity, rows, length, granularity == OCTAVO_PER_TENSOR ? 0 : 1);
     Numbers numbers(++seed_);
+    o.second = is_exact ? kNvfp4 : std::abs(numbers.spread(-3, 6));
     for (int64_t r = 0; r < o.scales.rows; ++r)
       for (int64_t i = 0; i < o.scales.cols; ++i)
         o.scales.put(r, i,
@@ -144,8 +151,9 @@ class Products {
                   int64_t n, int64_t k, bool is_exact, uint32_t d = OCTAVO_F32) {
     Product p;
     p.is_exact = is_exact;
-    p.a = operand(a, granularity_a, rounded(m), rounded(k), is_exact);
-    p.b = operand(b, granularity_b, rounded(n), rounded(k), is_exact);
+    k = is_fp4(granularity_a) ? (rounded(k) + 15) / 16 * 16 : rounded(k);
+    p.a = operand(a, granularity_a, rounded(m), k, is_exact);
+    p.b = operand(b, granularity_b, rounded(n), k, is_exact);
     p.d = Grid::of(d, rounded(m), rounded(n), alignment_ == 1 ? 3 : 0);
     whole(p.d, ++seed_, 100);
     p.note = text(", ", granularity_name(granularity_a), " and ", granularity_name(granularity_b));
@@ -294,6 +302,22 @@ void check_gemm_blocks(const Bench &bench) {
     products.run(products.product(OCTAVO_E5M2, OCTAVO_E4M3FN, a, b, 33, 48, 160, false),
                  text(variant, ", float8_e5m2 and float8_e4m3fn"));
   }
+  products.finish();
+}
+
+// Codes of four bits, two in a byte, with both levels of scales.
+void check_gemm_fp4(const Bench &bench) {
+  Products products(bench, "gemm of codes of four bits");
+  for (const uint32_t a : {OCTAVO_BLOCK_1X16, OCTAVO_BLOCK_16X16})
+    for (const uint32_t b : {OCTAVO_BLOCK_1X16, OCTAVO_BLOCK_16X16}) {
+      const std::string variant = text(granularity_name(a), " and ", granularity_name(b));
+      if (a == b) products.run_all(OCTAVO_E2M1, OCTAVO_E2M1, a, b, variant);
+      products.run(products.product(OCTAVO_E2M1, OCTAVO_E2M1, a, b, 33, 31, 144, true), variant);
+      Product p = products.product(OCTAVO_E2M1, OCTAVO_E2M1, a, b, 17, 33, 80, false);
+      p.a.scales.put_code(0, 2, 0x7F);
+      p.note += ", a block of NaN";
+      products.run(p, variant + ", NaN");
+    }
   products.finish();
 }
 

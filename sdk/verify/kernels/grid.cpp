@@ -9,19 +9,17 @@
 #include "kernels/format/e8m0.h"
 #include "kernels/format/float16.h"
 #include "kernels/format/float8.h"
+#include "kernels/format/nvfp4.h"
 
 namespace octavo::conformance::kernels {
 namespace {
 
-template <typename T>
-T load(const uint8_t *from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-template <typename T>
-void store(uint8_t *to, T value) {
-  std::memcpy(to, &value, sizeof value);
+template <typename To, typename From>
+To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
 }
 
 int64_t divided(int64_t count, int64_t size) {
@@ -29,16 +27,16 @@ int64_t divided(int64_t count, int64_t size) {
 }
 
 int64_t block_rows(uint32_t granularity) {
-  if (granularity == OCTAVO_BLOCK_128X128) return 128;
-  return granularity == OCTAVO_BLOCK_32X32 ? 32 : 1;
+  const bool is_square = granularity == OCTAVO_BLOCK_128X128 || granularity == OCTAVO_BLOCK_32X32 ||
+                         granularity == OCTAVO_BLOCK_16X16;
+  return is_square ? block_cols(granularity) : 1;
 }
 
 }  // namespace
 
 Grid Grid::of(uint32_t dtype, int64_t rows, int64_t cols, int64_t gap) {
   Grid g{dtype, rows, cols, cols + gap};
-  const int64_t elements = rows == 0 || cols == 0 ? 0 : (rows - 1) * g.stride + cols;
-  g.bytes.assign(static_cast<uint64_t>(elements) * g.element(), kLargeFiller);
+  if (rows > 0 && cols > 0) g.bytes.assign(g.offset(rows - 1, 0) + g.row_bytes(), kLargeFiller);
   return g;
 }
 
@@ -48,28 +46,46 @@ Grid Grid::of_values(const std::vector<float> &values) {
   return g;
 }
 
+uint32_t Grid::code(int64_t row, int64_t col) const {
+  uint32_t code = 0;
+  std::memcpy(&code, bytes.data() + offset(row, col), element());
+  if (bits() >= 8) return code;
+  const auto shift = static_cast<uint64_t>(col) * bits() % 8;
+  return code >> shift & ((1u << bits()) - 1);
+}
+
+void Grid::put_code(int64_t row, int64_t col, uint32_t code) {
+  uint8_t *to = bytes.data() + offset(row, col);
+  if (bits() < 8) {
+    const auto shift = static_cast<uint64_t>(col) * bits() % 8;
+    code = (*to & ~(((1u << bits()) - 1) << shift)) | code << shift;
+  }
+  std::memcpy(to, &code, element());
+}
+
 float Grid::at(int64_t row, int64_t col) const {
-  const uint8_t *from = bytes.data() + offset(row, col);
+  const uint32_t from = code(row, col);
   switch (dtype) {
-    case OCTAVO_F32: return load<float>(from);
-    case OCTAVO_BF16: return decode_bf16(load<uint16_t>(from));
-    case OCTAVO_F16: return decode_f16(load<uint16_t>(from));
-    case OCTAVO_E4M3FN: return decode_e4m3(*from);
-    case OCTAVO_E5M2: return decode_e5m2(*from);
-    case OCTAVO_E8M0FNU: return decode_e8m0(*from);
+    case OCTAVO_F32: return bits_as<float>(from);
+    case OCTAVO_BF16: return decode_bf16(static_cast<uint16_t>(from));
+    case OCTAVO_F16: return decode_f16(static_cast<uint16_t>(from));
+    case OCTAVO_E4M3FN: return decode_e4m3(static_cast<uint8_t>(from));
+    case OCTAVO_E5M2: return decode_e5m2(static_cast<uint8_t>(from));
+    case OCTAVO_E8M0FNU: return decode_e8m0(static_cast<uint8_t>(from));
+    case OCTAVO_E2M1: return decode_e2m1(static_cast<uint8_t>(from));
     default: throw Failure(text("a case reads dtype ", dtype, " as a number"));
   }
 }
 
 void Grid::put(int64_t row, int64_t col, float value) {
-  uint8_t *to = bytes.data() + offset(row, col);
   switch (dtype) {
-    case OCTAVO_F32: return store(to, value);
-    case OCTAVO_BF16: return store(to, encode_bf16(value));
-    case OCTAVO_F16: return store(to, encode_f16(value));
-    case OCTAVO_E4M3FN: return store(to, encode_e4m3(value));
-    case OCTAVO_E5M2: return store(to, encode_e5m2(value));
-    case OCTAVO_E8M0FNU: return store(to, encode_e8m0_down(value));
+    case OCTAVO_F32: return put_code(row, col, bits_as<uint32_t>(value));
+    case OCTAVO_BF16: return put_code(row, col, encode_bf16(value));
+    case OCTAVO_F16: return put_code(row, col, encode_f16(value));
+    case OCTAVO_E4M3FN: return put_code(row, col, encode_e4m3(value));
+    case OCTAVO_E5M2: return put_code(row, col, encode_e5m2(value));
+    case OCTAVO_E8M0FNU: return put_code(row, col, encode_e8m0_down(value));
+    case OCTAVO_E2M1: return put_code(row, col, encode_e2m1(value));
     default: throw Failure(text("a case writes dtype ", dtype, " as a number"));
   }
 }
@@ -117,10 +133,7 @@ std::vector<float> edges_of(uint32_t codes, float unit) {
   Grid one = Grid::of(codes, 1, 2);
   const int step = codes == OCTAVO_F16 ? 61 : 1;  // a sample of its 31,744 numbers
   for (int code = 0; code + step < 1 << (OCTAVO_DTYPE_BITS(codes) - 1); code += step) {
-    for (const int at : {0, 1}) {
-      const auto bits = static_cast<uint16_t>(code + at);
-      std::memcpy(one.bytes.data() + one.offset(0, at), &bits, one.element());
-    }
+    for (const int at : {0, 1}) one.put_code(0, at, static_cast<uint32_t>(code + at));
     const float low = one.at(0, 0), high = one.at(0, 1);
     if (!std::isfinite(low) || !std::isfinite(high)) break;
     const float middle = low + (high - low) / 2;
@@ -141,7 +154,9 @@ Grid scales_of(uint32_t granularity, int64_t rows, int64_t cols, int64_t gap) {
     case OCTAVO_FLAT_256: return Grid::of(OCTAVO_F32, 1, divided(rows * cols, 256));
     case OCTAVO_EXPANDED_128: return Grid::of(OCTAVO_F32, divided(rows * cols, 128), 3);
     default:
-      return Grid::of(block_cols(granularity) == 32 ? OCTAVO_E8M0FNU : OCTAVO_F32,
+      return Grid::of(is_fp4(granularity)             ? OCTAVO_E4M3FN
+                      : block_cols(granularity) == 32 ? OCTAVO_E8M0FNU
+                                                      : OCTAVO_F32,
                       divided(rows, block_rows(granularity)),
                       divided(cols, block_cols(granularity)), gap);
   }
@@ -159,7 +174,12 @@ float scale_at(const Grid &scales, uint32_t granularity, const Grid &codes, int6
 
 bool is_block(uint32_t granularity) {
   return granularity == OCTAVO_BLOCK_1X128 || granularity == OCTAVO_BLOCK_128X128 ||
-         granularity == OCTAVO_BLOCK_1X32 || granularity == OCTAVO_BLOCK_32X32;
+         granularity == OCTAVO_BLOCK_1X32 || granularity == OCTAVO_BLOCK_32X32 ||
+         is_fp4(granularity);
+}
+
+bool is_fp4(uint32_t granularity) {
+  return granularity == OCTAVO_BLOCK_1X16 || granularity == OCTAVO_BLOCK_16X16;
 }
 
 bool is_state(uint32_t granularity) {
@@ -167,6 +187,7 @@ bool is_state(uint32_t granularity) {
 }
 
 int64_t block_cols(uint32_t granularity) {
+  if (is_fp4(granularity)) return 16;
   return granularity == OCTAVO_BLOCK_1X32 || granularity == OCTAVO_BLOCK_32X32 ? 32 : 128;
 }
 
@@ -175,6 +196,7 @@ float largest_of(uint32_t dtype) {
     case OCTAVO_E4M3FN: return kMaxE4m3;
     case OCTAVO_E5M2: return kMaxE5m2;
     case OCTAVO_F16: return kMaxF16;
+    case OCTAVO_E2M1: return 6;
     case OCTAVO_BF16: return kMaxBf16;
     default: return 0x1.fffffep127f;
   }
@@ -188,6 +210,7 @@ const char *name_of(uint32_t dtype) {
     case OCTAVO_E4M3FN: return "float8_e4m3fn";
     case OCTAVO_E5M2: return "float8_e5m2";
     case OCTAVO_E8M0FNU: return "float8_e8m0fnu";
+    case OCTAVO_E2M1: return "float4_e2m1fn";
     case OCTAVO_I32: return "int32";
     case OCTAVO_U8: return "uint8";
     default: return "an unknown dtype";
@@ -203,6 +226,8 @@ const char *granularity_name(uint32_t granularity) {
     case OCTAVO_BLOCK_1X32: return "blocks of 1x32";
     case OCTAVO_FLAT_256: return "groups of 256";
     case OCTAVO_BLOCK_32X32: return "blocks of 32x32";
+    case OCTAVO_BLOCK_1X16: return "blocks of 1x16";
+    case OCTAVO_BLOCK_16X16: return "blocks of 16x16";
     case OCTAVO_EXPANDED_128: return "expanded groups of 128";
     default: return "an unknown granularity";
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "octavo/draft/fp4.h"
 #include "octavo/draft/msamp.h"
 
 namespace octavo::conformance::kernels {
@@ -25,10 +26,17 @@ struct Grid {
   static Grid of(uint32_t dtype, int64_t rows, int64_t cols, int64_t gap = 0);
   static Grid of_values(const std::vector<float> &values);
 
-  uint64_t element() const { return OCTAVO_DTYPE_BITS(dtype) / 8; }
+  uint64_t bits() const { return OCTAVO_DTYPE_BITS(dtype); }
+  // The bytes of one element; of one that has less, 1.
+  uint64_t element() const { return OCTAVO_DTYPE_BYTES(dtype, 1); }
+  uint64_t row_bytes() const { return OCTAVO_DTYPE_BYTES(dtype, cols); }
+  // Of the byte where the element begins, or which it shares.
   uint64_t offset(int64_t row, int64_t col) const {
-    return static_cast<uint64_t>(row * stride + col) * element();
+    return static_cast<uint64_t>(row * stride + col) * bits() / 8;
   }
+  // The bits of an element.
+  uint32_t code(int64_t row, int64_t col) const;
+  void put_code(int64_t row, int64_t col, uint32_t code);
   float at(int64_t row, int64_t col) const;
   void put(int64_t row, int64_t col, float value);  // nearest even; codes saturate
   bool is_nan(int64_t row, int64_t col) const;
@@ -64,6 +72,7 @@ Grid scales_of(uint32_t granularity, int64_t rows, int64_t cols, int64_t gap = 0
 float scale_at(const Grid &scales, uint32_t granularity, const Grid &codes, int64_t row,
                int64_t col);
 bool is_block(uint32_t granularity);
+bool is_fp4(uint32_t granularity);    // blocks of 16, with a second level
 bool is_state(uint32_t granularity);  // groups of a dense matrix, across rows
 int64_t block_cols(uint32_t granularity);
 

@@ -21,17 +21,15 @@ uint64_t rounded(uint64_t bytes, uint64_t to) {
 std::string hex_of(const Grid &g, int64_t row, int64_t col) {
   std::ostringstream out;
   out << "0x" << std::hex;
-  for (uint64_t i = g.element(); i > 0; --i) {
-    const unsigned byte = g.bytes[g.offset(row, col) + i - 1];
-    out << "0123456789abcdef"[byte >> 4] << "0123456789abcdef"[byte & 15];
-  }
+  const uint32_t code = g.code(row, col);
+  for (uint64_t digit = g.bits() / 4; digit > 0; --digit)
+    out << "0123456789abcdef"[code >> 4 * (digit - 1) & 15];
   if (g.dtype != OCTAVO_I32 && g.dtype != OCTAVO_U8) out << " (" << g.at(row, col) << ")";
   return out.str();
 }
 
 bool is_equal(const Grid &a, const Grid &b, int64_t row, int64_t col, bool zeros) {
-  const uint64_t at = a.offset(row, col);
-  if (std::memcmp(a.bytes.data() + at, b.bytes.data() + at, a.element()) == 0) return true;
+  if (a.code(row, col) == b.code(row, col)) return true;
   if (a.dtype == OCTAVO_I32 || a.dtype == OCTAVO_U8) return false;
   return (a.is_nan(row, col) && b.is_nan(row, col)) ||
          (zeros && a.at(row, col) == 0 && b.at(row, col) == 0);
@@ -80,12 +78,15 @@ octavo_tensor *Operands::tensor(const char *name, const Grid &grid, Use use) {
   return t;
 }
 
-octavo_scale *Operands::scale(const char *name, const Grid &scales, uint32_t granularity, Use use) {
+octavo_scale *Operands::scale(const char *name, const Grid &scales, uint32_t granularity, Use use,
+                              float second) {
   auto *s = make<octavo_scale>();
   s->data = scales.bytes.empty() ? nullptr : place(name, scales, use);
   s->stride = granularity == OCTAVO_PER_TENSOR || is_state(granularity) ? 0 : scales.stride;
   s->dtype = scales.dtype;
   s->granularity = granularity;
+  if (is_fp4(granularity))
+    s->second = reinterpret_cast<float *>(place("second", Grid::of_values({second}), use));
   return s;
 }
 
@@ -122,7 +123,7 @@ void Operands::begin() {
   image_.assign(used_, place_ == Place::kEnd ? kLargeFiller : kNanFiller);
   for (const Buffer &b : buffers_) {
     const Grid &g = b.grid;
-    const uint64_t row = static_cast<uint64_t>(g.cols) * g.element();
+    const uint64_t row = g.row_bytes();
     for (int64_t r = 0; r < g.rows && row > 0; ++r)
       std::memcpy(image_.data() + b.at + g.offset(r, 0), g.bytes.data() + g.offset(r, 0), row);
   }
@@ -145,7 +146,7 @@ void Operands::expect_kept(const std::vector<uint8_t> &found) const {
   for (const Buffer &b : buffers_) {
     if (b.use == Use::kIn) continue;
     const Grid &g = b.grid;
-    const uint64_t row = static_cast<uint64_t>(g.cols) * g.element();
+    const uint64_t row = g.row_bytes();
     for (int64_t r = 0; r < g.rows && row > 0; ++r) {
       const uint64_t at = b.at + g.offset(r, 0);
       std::memcpy(expected.data() + at, found.data() + at, row);

@@ -49,11 +49,13 @@ class Operands {
   octavo_tensor *in(const char *name, const Grid &grid) { return tensor(name, grid, Use::kIn); }
   // An output holds the bytes of `grid` before the call.
   octavo_tensor *out(const char *name, const Grid &grid) { return tensor(name, grid, Use::kOut); }
-  octavo_scale *scale_in(const char *name, const Grid &scales, uint32_t granularity) {
-    return scale(name, scales, granularity, Use::kIn);
+  // `second` is of granularities with a second level.
+  octavo_scale *scale_in(const char *name, const Grid &scales, uint32_t granularity,
+                         float second = 1) {
+    return scale(name, scales, granularity, Use::kIn, second);
   }
   octavo_scale *scale_out(const char *name, const Grid &scales, uint32_t granularity) {
-    return scale(name, scales, granularity, Use::kOut);
+    return scale(name, scales, granularity, Use::kOut, 7);
   }
   float *values_in(const char *name, const std::vector<float> &values) {
     return reinterpret_cast<float *>(place(name, Grid::of_values(values), Use::kIn));
@@ -111,7 +113,8 @@ class Operands {
 
   void *keep(uint64_t bytes);
   octavo_tensor *tensor(const char *name, const Grid &grid, Use use);
-  octavo_scale *scale(const char *name, const Grid &scales, uint32_t granularity, Use use);
+  octavo_scale *scale(const char *name, const Grid &scales, uint32_t granularity, Use use,
+                      float second);
   uint8_t *place(const char *name, const Grid &grid, Use use, uint64_t alignment = 0);
   void begin();
   void end();

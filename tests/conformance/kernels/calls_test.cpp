@@ -53,9 +53,10 @@ constexpr uint32_t kKinds[] = {OCTAVO_KIND_QUANTIZE,
                                OCTAVO_KIND_ADAM_ROUNDED,
                                OCTAVO_KIND_ROUND_CODES,
                                OCTAVO_KIND_COUNT,
-                               OCTAVO_KIND_ADAM_ONE_PASS};
-constexpr uint32_t kDtypes[] = {OCTAVO_F32,  OCTAVO_BF16,    OCTAVO_F16, OCTAVO_E4M3FN,
-                                OCTAVO_E5M2, OCTAVO_E8M0FNU, OCTAVO_I32, OCTAVO_U8};
+                               OCTAVO_KIND_ADAM_ONE_PASS,
+                               OCTAVO_KIND_QUANTIZE_FP4};
+constexpr uint32_t kDtypes[] = {OCTAVO_F32,     OCTAVO_BF16, OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E5M2,
+                                OCTAVO_E8M0FNU, OCTAVO_I32,  OCTAVO_U8,  OCTAVO_E2M1};
 constexpr uint32_t kGranularities[] = {
     OCTAVO_PER_TENSOR, OCTAVO_PER_ROW,    OCTAVO_BLOCK_1X128, OCTAVO_BLOCK_128X128,
     OCTAVO_BLOCK_1X32, OCTAVO_FLAT_256,   OCTAVO_BLOCK_32X32, OCTAVO_EXPANDED_128,

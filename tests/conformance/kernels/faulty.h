@@ -23,6 +23,7 @@ bool has_fault(const char *name);
 
 std::span<const Fault> faults_of_casts();
 std::span<const Fault> faults_of_values();
+std::span<const Fault> faults_of_fp4();
 std::span<const Fault> faults_of_devices();
 
 // Work that waits until memory is copied or synchronized, the last moment that the contract allows.
