@@ -3,6 +3,7 @@
 // OCTAVO_NPU_TYPE is the type in DLPack: 12, or 1 for a plugin that replaces the kernels of the
 // CPU. The device has OCTAVO_NPU_DEVICES indices, of which only the last one works. With
 // OCTAVO_NPU_STREAM in the environment casts are those of this stream, a number, and others fail.
+// With OCTAVO_NPU_LATE calls are queued (late_kernels.h).
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -12,6 +13,9 @@
 #include "kernels/cpu/table.h"
 #include "octavo/memory.h"
 #include "octavo/plugin.h"
+#ifdef OCTAVO_NPU_LATE
+#include "tests/support/late_kernels.h"
+#endif
 
 namespace {
 
@@ -63,11 +67,15 @@ octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
 void release(void *, void *data) {
   std::free(data);
 }
-octavo_status copy(void *, void *to, const void *from, uint64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
+octavo_status synchronize(void *) {
+#ifdef OCTAVO_NPU_LATE
+  octavo::test::settle_late();
+#endif
   return OCTAVO_OK;
 }
-octavo_status synchronize(void *) {
+octavo_status copy(void *ctx, void *to, const void *from, uint64_t bytes) {
+  synchronize(ctx);
+  if (bytes > 0) std::memcpy(to, from, bytes);
   return OCTAVO_OK;
 }
 
@@ -79,6 +87,9 @@ const void *get_interface(octavo_str id) {
     own.open_device = open_device;
     own.describe = describe;
     own.quantize = quantize;
+#ifdef OCTAVO_NPU_LATE
+    octavo::test::be_late(own, *octavo_cpu_kernels());
+#endif
     return own;
   }();
   static const octavo_memory memory = {

@@ -68,10 +68,22 @@ octavo_run::octavo_run(octavo::Negotiation negotiation, std::unique_ptr<octavo_h
   if (trace_) trace_->attach(session_);
 }
 
+octavo_status octavo_run::wait_for_device() const {
+  const octavo_memory *memory = negotiation_.device->memory();
+  return memory == nullptr ? OCTAVO_OK : memory->synchronize(negotiation_.device->ctx());
+}
+
+void octavo_run::have_alone(const char *what) const {
+  if (const octavo_status status = wait_for_device(); status != OCTAVO_OK)
+    octavo::fail_run(status, what, ": the device failed in what was queued before: status ",
+                     status);
+}
+
 octavo_run::~octavo_run() {
   if (session_ == nullptr) return;
   std::string thrown;
   octavo::call_plugin(&thrown, [&] {
+    static_cast<void>(wait_for_device());  // a lost device closes, too
     plugin()->backend.close_session(session_);
     return OCTAVO_OK;
   });
@@ -195,6 +207,7 @@ octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_v
     octavo::lend_verdict(verdicts_.back(), v);
     return OCTAVO_OK;
   }
+  have_alone("octavo_add_parameter");
   octavo_parameter_desc desc = d;
   Decision decision;
   if ((d.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) != 0)
@@ -258,6 +271,7 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
   Decision decision = decide(name, weight.name, weight.rows, weight.cols);
   if (!decision.kept && weight.decision.kept) decision = weight.decision;
   if (decision.kept) return place(d, std::move(*decision.kept), decision.rule, v);
+  have_alone("octavo_add_linear");
   octavo::LentSettings differing_options = differing(d, decision.rule);
   std::vector<octavo_option_value> options(d.options, d.options + d.option_count);
   for (const auto &o : differing_options.entries())

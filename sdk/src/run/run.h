@@ -104,6 +104,10 @@ struct octavo_run {
     uint32_t weight;               // parameter
   };
 
+  // Waits for what hosts queued on the device: a call that has a session to itself, as the contract
+  // has it, comes after that.
+  octavo_status wait_for_device() const;
+  void have_alone(const char *what) const;  // before such a call; throws
   void check_decision(const octavo_verdict &v, const char *object, const std::string &name);
   octavo_status place(const octavo_linear_desc &d, octavo::Verdict verdict,
                       const octavo::LayerRule *rule, octavo_verdict *v);

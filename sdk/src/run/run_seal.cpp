@@ -243,6 +243,7 @@ void octavo_run::seal() {
   if (broken_)
     octavo::fail_run(OCTAVO_WRONG_STATE, "backend ", plugin()->id,
                      ": an earlier call broke the session; close the run and correct the plugin");
+  have_alone("octavo_seal");
   const size_t slots_before = slots_.size();
   new_uses_.clear();
   seal_error_.clear();

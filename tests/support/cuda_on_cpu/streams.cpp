@@ -213,6 +213,11 @@ void settle() {
   for (const StreamPtr &s : streams) add_last(s, &last);
   if (!last.empty()) finish_all(lock, last);
 }
+bool is_idle() {
+  const Lock lock(state_mutex());
+  return std::all_of(streams.begin(), streams.end(),
+                     [](const StreamPtr &s) { return s->queue.empty(); });
+}
 void settle_stream(cudaStream_t stream) {
   Lock lock(state_mutex());
   if (const StreamPtr s = find_stream(lock, stream)) finish_stream(lock, s);

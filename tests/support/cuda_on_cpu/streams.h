@@ -68,6 +68,7 @@ void reset_streams();
 // kernels wrote, and for libraries that have no work of their own on streams.
 void settle();
 void settle_stream(cudaStream_t stream);
+bool is_idle();  // no stream holds work
 
 // Runs the work behind all that the stream holds, or records it where the stream is captured.
 cudaError_t enqueue(cudaStream_t stream, const Work &work);
