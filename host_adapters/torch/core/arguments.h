@@ -21,11 +21,13 @@ inline void check(octavo_status status, const char *verb, const Entry &e, uint32
   if (status != OCTAVO_OK) raise(status, std::string(verb) + " of " + e.name(owner_kind, owner));
 }
 
-// A call of the contract on the run's stream, with all other fields 0.
+// A call of the contract on the run's stream, behind what it must not meet, with all other fields
+// 0.
 template <typename Call>
-Call call_of(const Entry &e, uint32_t kind) {
+Call call_of(const Entry &e, uint32_t kind, Uses uses) {
   Call call = make<Call>(kind);
   call.stream = e.stream();
+  e.order.enter(e.device, call.stream, uses);
   return call;
 }
 

@@ -41,7 +41,7 @@ void quantize(const Entry &e, uint32_t parameter, View weight, bool is_gathered,
   Pointers pointers(e, list, records);
   const WeightMatrix matrix(e, parameter, list, weight, is_gathered, &pointers);
   Workspace workspace(e, e.weight_workspace[parameter]);
-  auto call = call_of<octavo_weight_call>(e, OCTAVO_KIND_WEIGHT_CALL);
+  auto call = call_of<octavo_weight_call>(e, OCTAVO_KIND_WEIGHT_CALL, Uses::kWrites);
   call.parameter = parameter;
   call.slots = pointers.data();
   call.workspace = workspace.data();
@@ -66,7 +66,7 @@ void end_step(const Entry &e) {
   const List &list = list_of(e, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
   if (!list.slots.empty()) {
     Pointers pointers(e, list, true);
-    auto call = call_of<octavo_step_call>(e, OCTAVO_KIND_STEP_CALL);
+    auto call = call_of<octavo_step_call>(e, OCTAVO_KIND_STEP_CALL, Uses::kWrites);
     call.slots = pointers.data();
     check(e.backend->end_step(e.session, &call), "end_step");
   }

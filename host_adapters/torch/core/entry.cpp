@@ -105,6 +105,10 @@ void fill(const Registration &given, Entry *e) {
     if (octavo_run_slot(e->run, id)->role == OCTAVO_ROLE_NONFINITE &&
         e->device.type == aoti_torch_device_type_cpu())
       e->nonfinite = id;
+  if (desc != nullptr)
+    e->order.open(static_cast<const octavo_memory *>(
+                      octavo_run_interface(given.run, OCTAVO_STR(OCTAVO_MEMORY_ID))),
+                  desc->kernels_ctx);
   take_diagnostics();  // a backend without fused linears reports that; it is no error here
   e->coupling.open(given.parameter_count, given.flags, given.callbacks);
 }

@@ -67,6 +67,42 @@ struct Device {
   bool has_graphs = false;  // CUDA graphs: of a run on kernels for NVIDIA GPUs
 };
 
+// What a call does with the slots of a run that calls on other streams read or write.
+enum class Uses { kNothing, kReads, kWrites };
+
+// A program may run a model on several streams, each behind what torch's tensors need. Of the codes
+// and scales it knows nothing: a call on one stream waits here for the device where it would meet
+// what was queued on another. Accumulators meet in any order. Calls of a captured graph are in its
+// order. On one stream nothing waits.
+class StreamOrder {
+ public:
+  // memory: null where calls run at once.
+  void open(const octavo_memory *memory, void *ctx) { memory_ = memory, ctx_ = ctx; }
+  // Before a call.
+  void enter(const Device &device, void *stream, Uses uses) {
+    if (memory_ == nullptr || uses == Uses::kNothing) return;
+    const void *wrote = wrote_.load(std::memory_order_relaxed);
+    const void *read = read_.load(std::memory_order_relaxed);
+    const bool writes = uses == Uses::kWrites;
+    if ((wrote != kNone && wrote != stream) || (writes && read != kNone && read != stream))
+      wait(device);
+    if (writes)
+      wrote_.store(stream, std::memory_order_relaxed);
+    else
+      read_.store(read == kNone || read == stream ? stream : kSeveral, std::memory_order_relaxed);
+  }
+
+ private:
+  void wait(const Device &device);
+
+  static constexpr char kMarks[2] = {};
+  static constexpr const void *kNone = &kMarks[0];     // since the last wait
+  static constexpr const void *kSeveral = &kMarks[1];  // streams
+  const octavo_memory *memory_ = nullptr;
+  void *ctx_ = nullptr;
+  std::atomic<const void *> wrote_ = kNone, read_ = kNone;
+};
+
 // What a host gives; octavo_torch_register takes it from the Python package (ops.Registration).
 struct Registration {
   octavo_run *run;
@@ -102,6 +138,7 @@ struct Entry {
   // By parameter, of plan_shard: setup alone changes them; packet_bytes 0: none yet.
   mutable std::vector<octavo_shard_plan> shard_plans;
   mutable Coupling coupling;
+  mutable StreamOrder order;
   mutable std::atomic<uint64_t> calls[kVerbs] = {};  // verbs that ran, by OCTAVO_VERB_...
   // By linear: forward calls.
   std::unique_ptr<std::atomic<uint64_t>[]> forwards;

@@ -32,7 +32,7 @@ struct ForwardCall {
         shape(e.shapes[static_cast<size_t>(in.linear)]),
         plan(e.plans[static_cast<size_t>(in.linear)]),
         pointers(e, list, (in.flags & kQuiet) == 0),
-        call(call_of<octavo_forward_call>(e, OCTAVO_KIND_FORWARD_CALL)) {
+        call(call_of<octavo_forward_call>(e, OCTAVO_KIND_FORWARD_CALL, Uses::kReads)) {
     call.linear = static_cast<uint32_t>(in.linear);
     call.flags = flags_of(in.flags);
     call.slots = pointers.data();
@@ -223,7 +223,9 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
   }
 
   Workspace workspace(e, octavo_extent_bytes(&plan.backward_workspace, rows));
-  auto call = call_of<octavo_backward_call>(e, OCTAVO_KIND_BACKWARD_CALL);
+  auto call = call_of<octavo_backward_call>(
+      e, OCTAVO_KIND_BACKWARD_CALL,
+      plan.gradient == OCTAVO_GRADIENT_SLOT && (in.wanted & kDw) ? Uses::kWrites : Uses::kReads);
   call.linear = static_cast<uint32_t>(in.linear);
   call.flags = flags_of(in.flags);
   if (!(in.wanted & kDw)) call.flags |= OCTAVO_BACKWARD_SKIP_WEIGHT;

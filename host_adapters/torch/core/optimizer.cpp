@@ -36,7 +36,7 @@ float *mutable_floats(const Entry &e, View t, const char *name) {
 
 octavo_parameter_call parameter_call(const Entry &e, int64_t parameter, int64_t role,
                                      octavo_tensor *plain) {
-  auto call = call_of<octavo_parameter_call>(e, OCTAVO_KIND_PARAMETER_CALL);
+  auto call = call_of<octavo_parameter_call>(e, OCTAVO_KIND_PARAMETER_CALL, Uses::kWrites);
   call.parameter = static_cast<uint32_t>(parameter);
   call.role = static_cast<uint32_t>(role);
   call.plain = plain;
@@ -69,7 +69,7 @@ void optimizer_step(const Entry &e, const ParameterSet &parameters, const Ids &g
   check_floats(e, hyper, 0, "optimizer_step: hyper");
   const Items items(e, OCTAVO_VERB_OPTIMIZER_STEP, parameters, hyper, &groups);
   Workspace workspace(e, workspace_bytes(e, items.ids()));
-  auto call = call_of<octavo_optimizer_call>(e, OCTAVO_KIND_OPTIMIZER_CALL);
+  auto call = call_of<octavo_optimizer_call>(e, OCTAVO_KIND_OPTIMIZER_CALL, Uses::kWrites);
   call.items = items.data();
   call.count = items.count();
   call.skip = floats(e, skip, "optimizer_step: skip");
@@ -83,7 +83,7 @@ void sum_of_squares(const Entry &e, const ParameterSet &parameters, View sum) {
   check_floats(e, sum, 1, "sum_of_squares: sum");
   const Items items(e, OCTAVO_VERB_OPTIMIZER_STEP, parameters);
   Workspace workspace(e, workspace_bytes(e, items.ids()));
-  auto call = call_of<octavo_norm_call>(e, OCTAVO_KIND_NORM_CALL);
+  auto call = call_of<octavo_norm_call>(e, OCTAVO_KIND_NORM_CALL, Uses::kReads);
   call.items = items.data();
   call.count = items.count();
   call.sum = static_cast<float *>(sum.mutable_data());
@@ -98,7 +98,7 @@ void prepare_step(const Entry &e, View sum, View nonfinite, View norm, View skip
   std::vector<float *> rows;
   const int64_t groups = hyper.numel() / OCTAVO_HYPER_COUNT;
   for (int64_t g = 0; g < groups; ++g) rows.push_back(row_of(hyper, g));
-  auto call = call_of<octavo_prepare_call>(e, OCTAVO_KIND_PREPARE_CALL);
+  auto call = call_of<octavo_prepare_call>(e, OCTAVO_KIND_PREPARE_CALL, Uses::kReads);
   call.sum = static_cast<const float *>(sum.data());
   call.sum_count = static_cast<uint64_t>(sum.numel());
   call.nonfinite = floats(e, nonfinite, "prepare_step: nonfinite");

@@ -94,7 +94,7 @@ void run_stage(const Entry &e, const std::vector<int64_t> &parameters, int64_t s
                View recv, View send, View state) {
   check_interface(e);
   const Items items(e, OCTAVO_VERB_REDUCE, {parameters, {}, {}});
-  auto call = call_of<octavo_gradient_call>(e, OCTAVO_KIND_GRADIENT_CALL);
+  auto call = call_of<octavo_gradient_call>(e, OCTAVO_KIND_GRADIENT_CALL, Uses::kNothing);
   call.stage = static_cast<uint32_t>(stage);
   call.world = static_cast<uint32_t>(world);
   call.items = items.data();

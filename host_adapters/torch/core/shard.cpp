@@ -62,7 +62,7 @@ int64_t packets_in(const Entry &e, const octavo_shard_plan &plan, View packets) 
 
 octavo_shard_call call_for(const Entry &e, const octavo_shard_plan &plan,
                            const octavo_tensor *shard, float *amax) {
-  auto call = call_of<octavo_shard_call>(e, OCTAVO_KIND_SHARD_CALL);
+  auto call = call_of<octavo_shard_call>(e, OCTAVO_KIND_SHARD_CALL, Uses::kNothing);
   call.parameter = plan.parameter;
   call.rows = plan.rows;
   call.shard = shard;
@@ -144,7 +144,7 @@ void shard_place(const Entry &e, uint32_t parameter, View packets, View amax, bo
   check_held(e, parameter, list);
   Pointers pointers(e, list, records);
   Workspace workspace(e, plan.place_workspace);
-  auto call = call_of<octavo_gathered_call>(e, OCTAVO_KIND_GATHERED_CALL);
+  auto call = call_of<octavo_gathered_call>(e, OCTAVO_KIND_GATHERED_CALL, Uses::kWrites);
   call.parameter = parameter;
   call.rows = plan.rows;
   call.world = static_cast<uint32_t>(packets_in(e, plan, packets));

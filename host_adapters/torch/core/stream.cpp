@@ -81,4 +81,11 @@ bool is_captured(const Device &device) {
   return function != nullptr && function(current_stream(device), &status) == 0 && status != 0;
 }
 
+void StreamOrder::wait(const Device &device) {
+  if (is_captured(device)) return;
+  check(memory_->synchronize(ctx_), "synchronize");
+  wrote_.store(kNone, std::memory_order_relaxed);
+  read_.store(kNone, std::memory_order_relaxed);
+}
+
 }  // namespace octavo::core

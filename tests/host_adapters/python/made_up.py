@@ -27,7 +27,7 @@ def register(tests, name, count=1):
     module.is_available = lambda: True
     module.device_count = lambda: count
     module.current_device = torch.accelerator.current_device_index
-    module.synchronize = lambda device=None: None
+    module.synchronize = lambda device=None: torch.accelerator.synchronize()
     module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
     module.device = lambda device: torch.accelerator.device_index(torch.device(device).index or 0)
     module._is_in_bad_fork = lambda: False

@@ -1,4 +1,7 @@
-// The few kernels that a device must have itself; torch's own fallback computes the others.
+// The few kernels that a device must have itself; torch's own fallback computes the others. With
+// kernels that are late its streams are theirs: an operator of torch first runs what the current
+// stream still holds, and memory is free behind the work of its stream, as in torch's allocator for
+// CUDA.
 #include "made_up_device.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -21,7 +24,9 @@
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "tests/support/cuda_on_cpu/queue.h"
 #include "tests/support/cuda_on_cpu/sealed.h"
 
 namespace testing_torch {
@@ -36,16 +41,39 @@ constexpr c10::DeviceIndex kDevices = 2;
 thread_local c10::DeviceIndex current_device = 0;
 thread_local c10::StreamId current_streams[kDevices] = {};
 
+// Null: kernels run at once, or are not loaded yet.
+const cuda_on_cpu::Queue *queue() {
+  static std::atomic<const cuda_on_cpu::Queue *> found = nullptr;
+  const cuda_on_cpu::Queue *known = found.load();
+  if (known == nullptr) found.store(known = cuda_on_cpu::shared_queue());
+  return known;
+}
+
+void *handle_of(c10::StreamId id) {
+  return reinterpret_cast<void *>(id);
+}
+void *current_stream() {
+  return handle_of(current_streams[current_device]);
+}
+// What the device's current stream holds has run.
+void settle(c10::Device d) {
+  if (queue() != nullptr)
+    queue()->finish(handle_of(current_streams[std::max(d.index(), c10::DeviceIndex{0})]));
+}
+
 class Allocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     void *data = cuda_on_cpu::is_sealed() ? cuda_on_cpu::sealed_allocate(bytes)
                                           : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-    auto *block = new Block{data, bytes};
+    if (queue() != nullptr && queue()->is_lazy() && bytes > 0)
+      std::memset(cuda_on_cpu::open_address(data), kGarbage, bytes);
+    auto *block = new Block{data, bytes, current_stream(), {}};
     return {block->data, block, free, c10::Device(kType, current_device)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void *to, const void *from, size_t bytes) const override {
+    settle({kType, current_device});
     std::memcpy(cuda_on_cpu::open_address(to), cuda_on_cpu::open_address(from), bytes);
   }
 
@@ -53,8 +81,30 @@ class Allocator : public c10::Allocator {
   struct Block {
     void *data;
     size_t bytes;
+    void *stream;                // that was current; the memory is its own
+    std::vector<void *> others;  // that use it, too
   };
+  static constexpr int kGarbage = 0xAB;
+
+ public:
+  // The memory is free behind the work that this stream then has, too.
+  static void record(const c10::DataPtr &data, void *stream) {
+    auto *block = static_cast<Block *>(data.get_context());
+    if (block != nullptr && stream != block->stream) block->others.push_back(stream);
+  }
+
+ private:
   static void free(void *context) {
+    if (queue() == nullptr) return free_now(context);
+    const auto *block = static_cast<Block *>(context);
+    for (void *other : block->others) {
+      cuda_on_cpu::Mark *mark = queue()->mark(other);
+      queue()->wait(block->stream, mark);
+      queue()->forget(mark);
+    }
+    queue()->append(block->stream, free_now, context);
+  }
+  static void free_now(void *context) {
     const std::unique_ptr<Block> block(static_cast<Block *>(context));
     if (cuda_on_cpu::is_sealed()) return cuda_on_cpu::sealed_free(block->data, block->bytes);
     std::free(block->data);
@@ -81,6 +131,8 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<kType> {
     return stream(d, current_streams[d.index()]);
   }
   c10::Stream getNewStream(c10::Device d, int) const override {
+    if (queue() != nullptr)
+      return stream(d, reinterpret_cast<c10::StreamId>(queue()->new_stream()));
     static std::atomic<c10::StreamId> last = 0;
     return stream(d, ++last);
   }
@@ -89,7 +141,34 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<kType> {
   }
   void *getStreamNativeHandle(const c10::Stream s) const override {
     if (!has_handles) return NoOpDeviceGuardImpl::getStreamNativeHandle(s);
-    return reinterpret_cast<void *>(s.id());
+    return handle_of(s.id());
+  }
+  void record(void **event, const c10::Stream &s, const c10::DeviceIndex,
+              const c10::EventFlag) const override {
+    TORCH_CHECK(queue() != nullptr, "this device has no events");
+    destroyEvent(*event, 0);
+    *event = queue()->mark(handle_of(s.id()));
+  }
+  void block(void *event, const c10::Stream &s) const override {
+    if (event != nullptr) queue()->wait(handle_of(s.id()), static_cast<cuda_on_cpu::Mark *>(event));
+  }
+  bool queryEvent(void *event) const override {
+    return event == nullptr || queue()->is_done(static_cast<cuda_on_cpu::Mark *>(event));
+  }
+  void synchronizeEvent(void *event) const override {
+    if (event != nullptr) queue()->finish_mark(static_cast<cuda_on_cpu::Mark *>(event));
+  }
+  void destroyEvent(void *event, const c10::DeviceIndex) const noexcept override {
+    if (event != nullptr) queue()->forget(static_cast<cuda_on_cpu::Mark *>(event));
+  }
+  void synchronizeStream(const c10::Stream &s) const override {
+    if (queue() != nullptr) queue()->finish(handle_of(s.id()));
+  }
+  void synchronizeDevice(const c10::DeviceIndex) const override {
+    if (queue() != nullptr) queue()->finish_all();
+  }
+  void recordDataPtrOnStream(const c10::DataPtr &data, const c10::Stream &s) const override {
+    Allocator::record(data, handle_of(s.id()));
   }
   static inline std::atomic<bool> has_handles = true;
 
@@ -142,6 +221,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
 // The tensor's memory as a tensor of the CPU.
 at::Tensor as_cpu(const at::Tensor &t) {
   if (t.is_cpu()) return t;
+  settle(t.device());
   auto *data = static_cast<char *>(cuda_on_cpu::open_address(t.storage().mutable_data())) +
                static_cast<size_t>(t.storage_offset()) * t.element_size();
   return at::from_blob(data, t.sizes(), t.strides(), at::TensorOptions(t.scalar_type()));
@@ -221,6 +301,15 @@ Uncounted::~Uncounted() {
   --uncounted;
 }
 
+void be_lazy(uint64_t seed) {
+  TORCH_CHECK(queue() != nullptr, "expected kernels with a queue, found none that are loaded");
+  queue()->be_lazy(seed);
+}
+
+bool is_idle() {
+  return queue() == nullptr || queue()->is_idle();
+}
+
 int64_t copies_to_cpu() {
   return copies;
 }
@@ -241,6 +330,15 @@ at::Device made_up_device(const char *name) {
 // For Python, which loads this as a library.
 extern "C" __attribute__((visibility("default"))) void octavo_made_up_device(const char *name) {
   testing_torch::made_up_device(name);
+}
+
+// 0: kernels run at once. Otherwise late, in an order of this seed. Once they are loaded.
+extern "C" __attribute__((visibility("default"))) void octavo_made_up_lazy(uint64_t seed) {
+  testing_torch::be_lazy(seed);
+}
+
+extern "C" __attribute__((visibility("default"))) bool octavo_made_up_idle() {
+  return testing_torch::is_idle();
 }
 
 // Whether its guard gives native handles of streams, as not every device's does.

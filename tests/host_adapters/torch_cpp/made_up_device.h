@@ -14,6 +14,12 @@ at::Device made_up_device(const char *name = "made_up");
 // Of the device's registration: what runs in which type in torch.autocast.
 void register_autocast();
 
+// Kernels that are late (tests/support/late_kernels.h), once they are loaded: 0 lets them run at
+// once, another seed when somebody waits, in an order that it chooses of those that streams and
+// events allow. Fresh memory then has garbage. is_idle: nothing is queued.
+void be_lazy(uint64_t seed);
+bool is_idle();
+
 // Copies from it to the CPU so far, which a host waits for. Not counted: those by which
 // operators run, and those in the scope of an Uncounted.
 int64_t copies_to_cpu();
