@@ -1,4 +1,4 @@
-"""What gates.py writes: a table for the terminal, Markdown between two markers with its rates as CSV, a chart."""
+"""Output of gates.py: a table for the terminal, Markdown between two markers with gates and rates as CSV, a chart."""
 import csv
 import os
 import pathlib
@@ -58,23 +58,22 @@ def rate_rows(run):
             yield name, f"{run.medians[name]['ns'] / 1e3:.0f} us"
 
 
-def markdown(run, machine, results, chart=None, rates="rates.csv"):
-    """chart, rates: their paths as seen from the page."""
+def markdown(run, machine, results, chart=None, stem="rates"):
+    """The gates that are not met, and the machine. chart, stem: the chart and the start of the CSV files, as seen from the page."""
+    others = [row for r, row in zip(results, rows_of(results)) if r.verdict not in ("ok", "reported")]
     lines = [f"![Ratios against floors and moonshots]({chart})", ""] if chart else []
-    lines += [*machine_lines(run, machine), "", f"| {' | '.join(HEADER)} |",
-              "|---|---|---|---|---|---|"]
-    lines += [f"| {' | '.join(row)} |" for row in rows_of(results)]
-    lines += [f"| {name} | elsewhere: {where} | | | | |" for name, where in ELSEWHERE]
-    lines += ["", f"Rates of these rows are in [{rates}]({rates}): 1e9 elements, FLOP, bytes or parameters a second, as in the",
-              "rows' files."]
+    lines += [*machine_lines(run, machine), "",
+              f"Gates that are met: {sum(r.verdict == 'ok' for r in results)}. [{stem}_gates.csv]({stem}_gates.csv) has each "
+              f"gate, [{stem}.csv]({stem}.csv) each rate, in 1e9 elements, FLOP, bytes or parameters a second."]
+    if others:
+        lines += ["", "The others:", "", f"| {' | '.join(HEADER)} |", "|---|---|---|---|---|---|",
+                  *(f"| {' | '.join(row)} |" for row in others)]
     return "\n".join(lines)
 
 
-def write_rates(path, run):
+def write_csv(path, *rows):
     with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["row", "median"])
-        writer.writerows(rate_rows(run))
+        csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def replace_between(text, content):
@@ -89,7 +88,8 @@ def write_markdown(path, run, machine, results, chart=None):
     file = pathlib.Path(path)
     text = file.read_text(encoding="utf-8")
     near = os.path.relpath(chart, file.parent) if chart else None
-    rates = file.with_suffix(".csv")
-    write_rates(rates, run)
-    content = markdown(run, machine, results, near, rates.name)
+    write_csv(file.with_suffix(".csv"), ("row", "median"), *rate_rows(run))
+    write_csv(file.with_name(f"{file.stem}_gates.csv"), HEADER, *rows_of(results),
+              *((name, f"elsewhere: {where}", "", "", "", "") for name, where in ELSEWHERE))
+    content = markdown(run, machine, results, near, file.stem)
     file.write_text(replace_between(text, content), encoding="utf-8")

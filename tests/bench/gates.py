@@ -8,7 +8,7 @@
 --filter      gates by name or pattern, separated by commas; without it all, and all other rows
 --json        ratios, medians and peaks of the run
 --svg         a chart of the ratios
---markdown    rewrites the tables between two markers of this file, and the rates in a .csv next to it
+--markdown    rewrites the part between two markers of this file, and gates and rates in .csv files next to it
 
 Exit codes: 0 all floors met, 1 a floor missed, 2 bad usage or no usable run, 77 not to be judged:
 peaks moved during the run, twice, or a gate for two threads had no two free cores.

@@ -44,7 +44,9 @@ class Output(unittest.TestCase):
         text = gate_output.replace_between(page, content)
         self.assertTrue(text.startswith("before\n") and text.endswith("after\n"))
         self.assertNotIn("old", text)
-        self.assertIn("| C1 |", text)
+        self.assertIn("Gates that are met: 1.", text)
+        self.assertNotIn("| C1 |", text)  # it is met
+        self.assertIn("not measured: no row", text)
         self.assertEqual(gate_output.replace_between(text, content), text)
         with self.assertRaises(ValueError):
             gate_output.replace_between("no markers", content)
@@ -129,10 +131,11 @@ class Program(unittest.TestCase):
             status, _, err = self.call("--json", str(json_file), "--svg", str(chart), "--markdown",
                                        str(page), rates=self.GOOD)
             self.assertEqual(status, 0, err)
-            self.assertIn("| C1 |", page.read_text())
             self.assertIn("](out.svg)", page.read_text())
             rates = page.with_suffix(".csv")
             self.assertIn(f"]({rates.name})", page.read_text())
+            self.assertIn("](page_gates.csv)", page.read_text())
+            self.assertIn("\nC1,", page.with_name("page_gates.csv").read_text())
             self.assertRegex(rates.read_text(), r"\Arow,median\n(\S+,[\d.]+( ns| us)?\n)+\Z")
             first = json.loads(json_file.read_text())["gates"][0]
             self.assertEqual((first["id"], first["value"], first["verdict"]), ("C1", 2.0, "ok"))
