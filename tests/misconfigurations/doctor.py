@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,12 +36,14 @@ class Machine:
     more: tuple = ()              # arguments
     umask: int = 0o022
     loads: bool = False           # its Python loads liboctavo
+    executes: bool = False        # kernels(): a build with AddressSanitizer or for another processor has none
 
 
 def machine(name, exit_code, about="", reason="", says=(), last="", more=(), umask=0o022, repair="", **case):
     case.setdefault("gpu", "")    # whatever this machine has
     setup = case.get("setup")
-    return Machine(Case(name, reason, **case), exit_code, about, says, last, repair, more, umask, getattr(setup, "loads", False))
+    return Machine(Case(name, reason, **case), exit_code, about, says, last, repair, more, umask, getattr(setup, "loads", False),
+                   setup in (kernels, kernels_of_the_group, kernels_of_another_release))
 
 
 def requires(text):
@@ -105,6 +108,26 @@ def python_with(*installed, wheels=(), path=("site", str(PACKAGE.parent)), libra
     return setup
 
 
+def kernels(place, change=None):
+    """The kernels for NVIDIA GPUs, executed by the CPU."""
+    place.plugins.mkdir()
+    for file in (place.zoo.parent / "cuda_on_cpu").glob("kernels-cuda.*"):
+        shutil.copyfile(file, place.plugins / file.name)
+    (place.plugins / "kernels-cuda.so").chmod(0o755)
+    if change is not None:
+        manifest = place.plugins / "kernels-cuda.octavo-plugin.toml"
+        manifest.write_text(change(manifest.read_text()))
+
+
+def kernels_of_the_group(place):
+    kernels(place)
+    (place.plugins / "kernels-cuda.so").chmod(0o775)
+
+
+def kernels_of_another_release(place):
+    kernels(place, lambda text: text.replace("major = 1", "major = 2"))
+
+
 def missing_feature():
     """A feature that manifests may require and this processor lacks; None: it has all."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -129,13 +152,13 @@ MACHINES = [
     machine("C library that is too old", 1, "run", "require", ("glibc",), "", config=FAKE,
             setup=requires('libc = "glibc-9.99"')),
     machine("no driver", 1, "run", "driver", ("an NVIDIA driver",), "replace line 2",
-            repair="install the NVIDIA driver; or replace", config=CUDA, setup=cuda_kernels),
+            repair="install the NVIDIA driver, or in a container start it with the GPU", config=CUDA, setup=cuda_kernels),
     machine("driver that is too old, and the CPU will do", 0, "plugin", "driver", ("driver for CUDA 13.0",),
             "install a newer NVIDIA driver", gpu="cuda=11080 driver=520.61.05", setup=cuda_kernels),
     machine("driver that is too old", 1, "run", "driver", ("a driver for CUDA 13.0 or later",), "replace line 2",
             repair="install a newer NVIDIA driver", config=CUDA, gpu="cuda=11080 driver=520.61.05", setup=cuda_kernels),
     machine("driver that does not start", 0, "plugin", "driver", ("requires an NVIDIA driver",),
-            "install the NVIDIA driver", gpu="init=803", setup=cuda_kernels),
+            "restart the machine", gpu="init=803", setup=cuda_kernels),
     machine("GPU without FP8 units", 1, "run", "device", ("sm_89 (capability 8.9) or later",), "replace line 2",
             repair="run on a machine with such a GPU", config=CUDA, gpu="cuda=13000 capability=80", setup=cuda_kernels),
     machine("GPU whose kernels are not installed, and the CPU will do", 0, "gpu", "",
@@ -207,6 +230,43 @@ MACHINES += [
     of_python("torch without CUDA on a machine with a GPU", ("expected a torch for CUDA", "found 2.11.0+cpu"),
               setup=python_with("torch 2.11.0+cpu"), gpu="capability=90"),
 ]
+HOPPER = "cuda=13000 capability=90"
+HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
+INSTALL = "install the kernels from the file of this release: `python -m pip install octavo_cuda-*.whl`"
+# A machine with a GPU, and the first thing that keeps a model on it from FP8. None of them has nothing wrong while a GPU is idle.
+MACHINES += [
+    machine("GPU that is used", 0, last="nothing is wrong: FP8 runs on the GPU", gpu=HOPPER, setup=kernels),
+    machine("GPU whose kernels are not installed, though the file asks for the CPU", 0, "gpu", "",
+            ("no kernels for cuda are installed",), INSTALL, config='[device]\nkind = "cpu"\n', gpu=HOPPER),
+    machine("GPU that the file leaves idle", 0, "gpu", "", ("the GPU is idle, since device.kind is \"cpu\"",),
+            'replace line 2 of ', config='[device]\nkind = "cpu"\n', gpu=HOPPER, setup=kernels),
+    machine("driver too old for kernels that are not installed", 0, "gpu", "", ("no kernels for cuda",),
+            "install a newer NVIDIA driver (kernels-cuda requires a driver for CUDA 13.0 or later, found a driver for CUDA 12.4); "
+            "then " + INSTALL, gpu="cuda=12040"),
+    machine("GPU too old for kernels that are not installed", 0, "gpu", "", ("no kernels for cuda",),
+            "run on a machine with such a GPU (kernels-cuda requires an NVIDIA GPU of sm_89 (capability 8.9) or later, found "
+            "made-up GPU sm_80 of device 0 of capability 8.0)", gpu="cuda=13000 capability=80"),
+    machine("GPU too old, and the CPU will do", 0, "plugin", "device", ("sm_89 (capability 8.9) or later",),
+            "run on a machine with such a GPU", gpu="cuda=13000 capability=80", setup=kernels),
+    machine("GPU that a variable hides", 0, "plugin", "device", ('CUDA_VISIBLE_DEVICES = ""',),
+            "run `unset CUDA_VISIBLE_DEVICES`, or name the GPU in it", gpu="cuda=13000 init=100 count=0 gpus=1",
+            environment=HIDDEN, setup=kernels),
+    machine("GPU that a variable hides, without kernels", 0, "gpu", "", ("no kernels for cuda",),
+            "run `unset CUDA_VISIBLE_DEVICES`, or name the GPU in it", gpu="cuda=13000 init=100 count=0 gpus=1", environment=HIDDEN),
+    machine("container without the GPU's device nodes", 0, "plugin", "device", ("no CUDA device",),
+            "in a container start it with the GPU, as by `docker run --gpus all`", gpu="cuda=13000 init=100 count=0 nvml=9",
+            setup=kernels),
+    machine("kernels that the group may write", 0, "plugin", "trust", ("mode 0775",), "run `chmod g-w ", gpu=HOPPER,
+            setup=kernels_of_the_group),
+    machine("kernels of another release", 0, "plugin", "abi", ("ABI",), "", gpu=HOPPER, setup=kernels_of_another_release),
+    machine("second GPU too old", 0, "gpu", "", ("GPU 1 cannot be used", "sm_89"), "place your model on cuda:0",
+            gpu=HOPPER + " count=2 second=80", setup=kernels),
+    of_python("kernels and torch for different CUDA", ("expected cuBLAS of CUDA 13", "found torch 2.11.0+cu126"),
+              "run `python -m pip install 'nvidia-cublas>=13,<14'`",
+              setup=python_with("torch 2.11.0+cu126", f"octavo_cuda {VERSION}"), gpu="capability=90"),
+    of_python("kernels and torch for different CUDA, with cuBLAS of CUDA 13", (), "nothing is wrong", about="",
+              setup=python_with("torch 2.11.0+cu126", f"octavo_cuda {VERSION}", "nvidia_cublas 13.1.0.3")),
+]
 if FEATURE := missing_feature():
     MACHINES.append(machine("processor without a feature", 1, "run", "require", (FEATURE,), "replace line 2",
                             config=FAKE, setup=requires(f'cpu = ["{FEATURE}"]')))
@@ -277,6 +337,9 @@ def main():
     machines = [m for m in MACHINES if not (options.sanitized and m.loads)]
     if len(machines) < len(MACHINES):
         print(f"left out: {len(MACHINES) - len(machines)} Pythons that load liboctavo, which a sanitizer is part of")
+    if not (pathlib.Path(options.zoo).parent / "cuda_on_cpu/kernels-cuda.so").exists():
+        print(f"left out: {sum(m.executes for m in machines)} machines with kernels-cuda, which this build cannot execute")
+        machines = [m for m in machines if not m.executes]
     todo = [(m.case.name, check, m, validator) for m in machines]
     if options.every:
         explained = schema.Validator.of_file(options.every)

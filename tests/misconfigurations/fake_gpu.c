@@ -3,8 +3,9 @@
  * OCTAVO_FAKE_GPU holds "key=value" pairs: init (what cuInit answers), cuda (12040 is CUDA 12.4),
  * driver (a text), count, capability (90), capturing (0 or 1), total and free (MiB), mig (0 or 1),
  * uuid (the last byte; without it the driver says none), gpus (what NVML counts; without it:
- * count), lock and wait (what cuMemHostRegister and cuCtxSynchronize answer). Unset keys are those
- * of a healthy H100.
+ * count), nvml (what nvmlInit answers), second (the capability of every GPU but the first), lock
+ * and wait (what cuMemHostRegister and cuCtxSynchronize answer). Unset keys are those of a healthy
+ * H100.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +76,8 @@ EXPORT int cuDeviceGetUuid_v2(char *uuid, int device) {
 }
 
 EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device) {
-  const int capability = number_of("capability", 90);
+  const int first = number_of("capability", 90);
+  const int capability = device == 0 ? first : number_of("second", first);
   *value = attribute == 75 ? capability / 10 : capability % 10;
   return device >= 0 && (attribute == 75 || attribute == 76) ? 0 : INVALID;
 }
@@ -127,7 +129,7 @@ EXPORT int cuMemHostUnregister(void *begin) {
 }
 
 EXPORT int nvmlInit_v2(void) {
-  return 0;
+  return number_of("nvml", 0);
 }
 
 EXPORT int nvmlSystemGetDriverVersion(char *version, unsigned length) {

@@ -1,6 +1,7 @@
 """Problems of the Python that octavo is installed in, for `octavo doctor`. Imports no framework."""
 import importlib.metadata
 import importlib.util
+import os
 import pathlib
 import sys
 
@@ -73,6 +74,12 @@ def _problems():
         yield problem("expected torch or jax, found neither", "run `python -m pip install torch`")
     if torch is not None and not has_torch_abi(torch):
         yield problem(f"expected {EXPECTED_TORCH}, found {torch}", INSTALL_TORCH)
+    # octavo.torch.device takes cuBLAS from one of these three.
+    cublas = version_of("nvidia-cublas") or "0.0"
+    if torch is not None and "+cu" in torch and "+cu13" not in torch and version_of("octavo-cuda") is not None \
+            and numbers(cublas)[0] != 13 and not os.environ.get("OCTAVO_CUBLASLT"):
+        yield problem(f"expected cuBLAS of CUDA 13 for octavo-cuda, found torch {torch} without the package "
+                      "nvidia-cublas of version 13", "run `python -m pip install 'nvidia-cublas>=13,<14'`")
     if torch is not None and not (library.folder() / OPS).exists():
         yield problem(f"expected {OPS} in {library.folder()}, found none: this octavo was built without torch; "
                       "install the wheel, or build with OCTAVO_BUILD_TORCH_OPS=ON")

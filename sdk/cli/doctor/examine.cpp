@@ -41,6 +41,28 @@ std::string edit_to_fp8(const octavo::Settings &settings) {
   }
 }
 
+// The device of a model decides where the configuration names none: with a GPU that computes FP8,
+// *explained becomes the answer for it, unless it is refused. Then the refusal is returned.
+Json on_usable_gpu(const octavo::Settings &settings, const Json &probed,
+                   octavo::Answer *explained) {
+  if (!probed.contains("cuda") || probed["cuda"]["fp8"] != "has FP8 units") return {};
+  const auto values = octavo::configuration(settings).values;
+  const auto kind = values.find("device.kind");
+  const Json on_cpu = parsed(*explained);
+  if (kind == values.end() || kind->second.text != "auto" ||
+      on_cpu.value("runs", Json()) != "fp8" || !text_of(on_cpu, "device").starts_with("cpu"))
+    return {};
+  octavo::Settings other = settings;
+  other.set("device.kind", "cuda");
+  octavo::Answer answer = octavo::explain(other, "json");
+  Json report = parsed(answer);
+  if (report.value("runs", Json()) == "fp8") {
+    *explained = std::move(answer);
+    return {};
+  }
+  return report.value("first_refusal", Json());
+}
+
 Json verdicts_of(const Json &of) {
   return of.contains("verdicts") ? of["verdicts"] : Json::array();
 }
@@ -87,7 +109,8 @@ Json examine(const octavo::Settings &settings, const std::string &python, octavo
     looked = octavo::Settings();
     probe = octavo::probe(looked, "json");
   }
-  const octavo::Answer explained = octavo::explain(settings, "json");
+  octavo::Answer explained = octavo::explain(settings, "json");
+  const Json on_gpu = on_usable_gpu(settings, parsed(probe), &explained);
   *status = explained.status;
   Json report = parsed(explained);
   if (!report.contains("runs")) report["runs"] = nullptr;
@@ -101,6 +124,7 @@ Json examine(const octavo::Settings &settings, const std::string &python, octavo
   if (j["runs"].is_string() && j["runs"] != "fp8")
     if (const std::string edit = edit_to_fp8(settings); !edit.empty()) j["to_fp8"] = edit;
   if (without) j["without_configuration"] = true;
+  if (!on_gpu.is_null()) j["gpu_refusal"] = on_gpu;
   if (probe.status == OCTAVO_OK) {
     const Json probed = parsed(probe);
     const Json listed = parsed(octavo::list(looked, "json"));

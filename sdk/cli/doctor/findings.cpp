@@ -77,18 +77,35 @@ void add_cache(Json &all, const Json &cache) {
   all.push_back(f);
 }
 
-// A driver is installed, and no GPU can compute FP8. Without a driver the machine has no GPU.
+// The machine has a GPU or a driver, and no GPU computes FP8; or one of several cannot.
 void add_gpu(Json &all, const Json &j) {
   const Json &cuda = j["machine"]["cuda"];
   const std::string text = text_of(cuda, "fp8"), remedy = text_of(cuda, "remedy");
-  if (remedy.empty()) return;
-  for (const Json &f : all)
-    if (text_of(f, "text") == text) return;
-  all.push_back({{"severity", "warning"},
-                 {"about", "gpu"},
-                 {"text", "the GPU cannot be used: " + text},
-                 {"evidence", text_of(cuda, "text")},
-                 {"remedy", remedy}});
+  const auto add = [&](const std::string &what, const std::string &repair) {
+    all.push_back({{"severity", "warning"},
+                   {"about", "gpu"},
+                   {"text", what},
+                   {"evidence", text_of(cuda, "text")},
+                   {"remedy", repair}});
+  };
+  if (j.contains("gpu_refusal")) {
+    all.push_back(finding("warning", "gpu", j["gpu_refusal"]));
+  } else if (!remedy.empty()) {
+    for (const Json &f : all)
+      if (text_of(f, "text").ends_with(text)) return;
+    const std::string edit = text_of(cuda, "apply");
+    add(edit.empty() ? "the GPU cannot be used: " + text
+                     : "the GPU is idle, since device.kind is \"cpu\"",
+        remedy);
+    if (!edit.empty()) all.back()["apply"] = edit;
+  }
+  std::string fit;
+  for (const Json &d : cuda["devices"])
+    if (!d.contains("lacks")) fit += (fit.empty() ? "cuda:" : " or cuda:") + d["index"].dump();
+  for (const Json &d : cuda["devices"])
+    if (d.contains("lacks"))
+      add("GPU " + d["index"].dump() + " cannot be used: " + text_of(d, "lacks"),
+          "place your model on " + fit);
 }
 
 void add_umask(Json &all, const Json &trust) {

@@ -125,10 +125,7 @@ void print_run(const Page &page, const Json &j) {
 std::string where_of(const Json &j) {
   const std::string device = text_of(j, "device");
   if (!device.starts_with("cpu")) return device.starts_with("cuda") ? "the GPU" : device;
-  const bool has_gpu =
-      j.contains("machine") && text_of(j["machine"]["cuda"], "fp8") == "has FP8 units";
-  return std::string("the CPU, emulated (not faster)") +
-         (has_gpu ? "; for the GPU add --set device.kind=cuda" : "");
+  return "the CPU, emulated (not faster)";
 }
 
 // Whoever asks for a device wants it to work, before the edit that does without it.

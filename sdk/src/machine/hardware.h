@@ -39,4 +39,7 @@ Hardware read_hardware();
 // The part of it that is about GPUs.
 void read_cuda(Hardware &hw);
 
+// How many devices on the PCI bus are NVIDIA's and draw or compute, with a driver or without.
+unsigned count_bus_gpus(const std::string &folder = "/sys/bus/pci/devices");
+
 }  // namespace octavo

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "sdk/src/base/shortage.h"
+#include "sdk/src/file/listing.h"
 #include "sdk/src/machine/hardware.h"
 
 namespace octavo {
@@ -104,6 +105,22 @@ void ask_management(const Library &nvml, Hardware &hw) {
 }
 
 }  // namespace
+
+unsigned count_bus_gpus(const std::string &folder) {
+  const auto first_line = [](const std::string &file) {
+    std::ifstream in = open_lines(file);
+    std::string line;
+    std::getline(in, line);
+    return line;
+  };
+  int error = 0;
+  unsigned count = 0;
+  for (const std::string &device : files_in(folder, "", &error))
+    if (first_line(device + "/vendor") == "0x10de" &&
+        first_line(device + "/class").starts_with("0x03"))
+      ++count;
+  return count;
+}
 
 void read_cuda(Hardware &hw) {
   static const Library cuda("libcuda.so.1");

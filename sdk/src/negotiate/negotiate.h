@@ -142,7 +142,8 @@ std::vector<InstalledKernels> installed_kernels(const Negotiation &n,
 
 // Of a device kind that no installed kernels serve.
 std::string no_kernels(const std::string &kind);
-std::string install_kernels(const std::string &kind);
+// What to do about it: what the machine lacks for them comes first.
+std::string install_kernels(const Hardware &hardware, const std::string &kind);
 
 // Opens these kernels as the device of a negotiation, or notes why it has none.
 void open_kernels(Negotiation &n, octavo_device device, const octavo_kernels &kernels,

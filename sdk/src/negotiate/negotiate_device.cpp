@@ -80,9 +80,10 @@ Verdict none_fits(const Negotiation &n, const Wanted &w,
       kinds.push_back(k.serves.kind);
     ids.push_back(k.id);
   }
-  const std::string near = named    ? nearest(w.kernels, ids)
-                           : w.kind ? nearest(*w.kind, kinds)
-                                    : std::string();
+  const std::string near = named             ? nearest(w.kernels, ids)
+                           : w.kind == "gpu" ? std::string("cuda")
+                           : w.kind          ? nearest(*w.kind, kinds)
+                                             : std::string();
   Verdict v = {
       OCTAVO_LEVEL_DEVICE,
       OCTAVO_DECLINE,
@@ -91,7 +92,7 @@ Verdict none_fits(const Negotiation &n, const Wanted &w,
             : no_kernels(w.text),
       concat("installed kernels: ", enumerate_kernels(installed), "; looked in ",
              n.discovery.places_text()),
-      use_cpu(", or " + install_kernels(w.text))};
+      use_cpu(", or " + install_kernels(n.hardware, w.text))};
   if (!near.empty())
     v.remedy =
         Remedy("did you mean \"" + near + "\"?",
@@ -193,11 +194,19 @@ std::string no_kernels(const std::string &kind) {
   return concat("no kernels for ", kind, " are installed");
 }
 
-std::string install_kernels(const std::string &kind) {
-  return kind == "cuda" ? "install them from the file of this release: `python -m pip install "
-                          "octavo_cuda-*.whl` (page install)"
-                        : "install a plugin of kernels for it: its manifest states [kernels] "
-                          "(page writing_kernels)";
+std::string install_kernels(const Hardware &hardware, const std::string &kind) {
+  if (kind != "cuda")
+    return "install a plugin of kernels for it: its manifest states [kernels] (page "
+           "writing_kernels)";
+  const std::string install =
+      "install the kernels from the file of this release: `python -m pip install "
+      "octavo_cuda-*.whl` (page install)";
+  std::vector<Verdict> lacks;
+  if (check_gpu_of_release(hardware, lacks)) return install;
+  const Verdict &first = lacks[0];
+  const bool other_gpu = first.reason == OCTAVO_REASON_DEVICE && !hardware.cuda_devices.empty();
+  return concat(first.remedy.text, " (", first.text, ", found ", first.evidence, ")",
+                other_gpu ? "" : "; then " + install);
 }
 
 std::vector<InstalledKernels> installed_kernels(const Negotiation &n,

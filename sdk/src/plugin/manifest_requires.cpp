@@ -10,6 +10,7 @@
 #include <array>
 #include <charconv>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <new>
 #include <sstream>
@@ -56,6 +57,17 @@ std::string own_libc() {
   std::string found = text;
   if (const size_t space = found.find(' '); space != std::string::npos) found[space] = '-';
   return found;
+}
+
+// A container has the driver's library and the GPU's device nodes only when it asks for them.
+constexpr const char *kWithGpu =
+    "start it with the GPU, as by `docker run --gpus all` or `podman run --device "
+    "nvidia.com/gpu=all`";
+
+// What hides GPUs from CUDA: "; CUDA_VISIBLE_DEVICES = "3"".
+std::string visible_devices() {
+  const char *named = std::getenv("CUDA_VISIBLE_DEVICES");
+  return named == nullptr ? std::string() : concat("; CUDA_VISIBLE_DEVICES = \"", named, "\"");
 }
 
 class Gate {
@@ -113,7 +125,10 @@ class Gate {
   void gpu(const ManifestRequires &r, const Hardware &hardware) {
     if (!hardware.cuda_driver)
       return decline(OCTAVO_REASON_DRIVER, "an NVIDIA driver", hardware.cuda_text,
-                     "install the NVIDIA driver");
+                     hardware.cuda_library
+                         ? "restart the machine, so that the driver's module and libcuda.so.1 are "
+                           "of one version, or install the NVIDIA driver anew"
+                         : concat("install the NVIDIA driver, or in a container ", kWithGpu));
     std::array<int, 2> least{};
     if (parse_pair(r.min_driver, least)) {
       const std::array<int, 2> found = {hardware.cuda_version / 1000,
@@ -152,11 +167,13 @@ class Gate {
                                                pair_text(least), ") or later"),
                    r.min_free_mib == 0 ? std::string()
                                        : concat(" with ", r.min_free_mib, " MiB of free memory")),
-            found.empty() ? "no CUDA device, and a " + hardware.cuda_text : enumerate(found),
-            is_full ? "end what fills it: `nvidia-smi` lists the processes"
-            : hardware.cuda_devices.empty()
-                ? "name the GPU in CUDA_VISIBLE_DEVICES, or run on a machine with one"
-                : "run on a machine with such a GPU, or choose another backend");
+            found.empty() ? "no CUDA device, and a " + hardware.cuda_text + visible_devices()
+                          : enumerate(found),
+            is_full                          ? "end what fills it: `nvidia-smi` lists the processes"
+            : !hardware.cuda_devices.empty() ? "run on a machine with such a GPU"
+            : visible_devices().empty()
+                ? concat("run on a machine with one, or in a container ", kWithGpu)
+                : "run `unset CUDA_VISIBLE_DEVICES`, or name the GPU in it");
   }
 
   const Manifest &manifest_;
@@ -253,6 +270,15 @@ bool check_requirements(const Manifest &manifest, const Hardware &hardware,
   const bool met = gate.run(hardware);
   if (first_device != nullptr) *first_device = gate.first_device();
   return met;
+}
+
+bool check_gpu_of_release(const Hardware &hardware, std::vector<Verdict> &verdicts) {
+  Manifest manifest;
+  manifest.name = "kernels-cuda";
+  manifest.requires_.gpu_vendor = "nvidia";
+  manifest.requires_.min_arch = OCTAVO_CUDA_MIN_ARCH;
+  manifest.requires_.min_driver = OCTAVO_CUDA_MIN_DRIVER;
+  return check_requirements(manifest, hardware, verdicts);
 }
 
 std::vector<std::string> configured_directories(const std::string &file) {

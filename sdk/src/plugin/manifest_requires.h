@@ -18,6 +18,9 @@ std::string malformed_requirement(const ManifestRequires &wanted);
 bool check_requirements(const Manifest &manifest, const Hardware &hardware,
                         std::vector<Verdict> &verdicts, int32_t *first_device = nullptr);
 
+// The same for the kernels for NVIDIA GPUs of this release, which need not be installed.
+bool check_gpu_of_release(const Hardware &hardware, std::vector<Verdict> &verdicts);
+
 // The directories that ldconfig collects into the loader's cache, from a file of ld.so.conf's
 // format.
 std::vector<std::string> configured_directories(const std::string &file);

@@ -105,6 +105,16 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
   const Candidate *choice = n.choice();
   j["runs"] = choice == nullptr ? Json() : Json(choice->is_precision ? choice->id : "fp8");
   j["device"] = n.device_text;
+  if (run == nullptr && n.device_kind == "cpu") {
+    const Json cuda = cuda_model(n);
+    if (cuda.contains("remedy"))
+      j["gpu"] = {{"text", "is idle: " + (cuda.contains("apply") ? "device.kind = \"cpu\""
+                                                                 : scalar(cuda["fp8"]))},
+                  {"remedy", cuda.contains("apply") ? cuda["apply"] : cuda["remedy"]}};
+    else if (cuda["fp8"] == kHasUnits)
+      j["gpu"] = {{"text", "is not looked at: the device of your model decides"},
+                  {"remedy", "add --set device.kind=cuda"}};
+  }
   if (n.device != nullptr) {
     const octavo_kernels_caps &caps = n.device->caps();
     j["kernels"] = view(caps.id);

@@ -19,6 +19,10 @@ Json report_model(const Negotiation &n, const octavo_run *run);
 Json problem_model(const octavo_open_desc &desc, const Verdict &problem);
 Json list_model(const Negotiation &n);
 Json hardware_model(const Negotiation &n);
+// NVIDIA's GPUs, and whether the installed kernels compute FP8 on one; "remedy", with the edit or
+// command in "apply" where there is one: what would let a GPU of this machine compute FP8.
+Json cuda_model(const Negotiation &n);
+inline constexpr const char *kHasUnits = "has FP8 units";
 Json config_model(const Negotiation &n);
 Json schema_model(const Negotiation &n);
 

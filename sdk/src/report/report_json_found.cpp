@@ -58,13 +58,8 @@ Json list_model(const Negotiation &n) {
   return {{"plugins", plugins}, {"searched", places}};
 }
 
-Json hardware_model(const Negotiation &n) {
+Json cuda_model(const Negotiation &n) {
   const Hardware &hw = n.hardware;
-  Json j = Json::object();
-  j["cpu"] = {{"model", hw.cpu_model},
-              {"features", hw.cpu_features},
-              {"cores", hw.cores},
-              {"memory_bytes", hw.memory_bytes}};
   Json devices = Json::array();
   for (const CudaDevice &d : hw.cuda_devices)
     devices.push_back({{"index", d.index},
@@ -72,21 +67,45 @@ Json hardware_model(const Negotiation &n) {
                        {"capability", concat(d.capability_major, ".", d.capability_minor)},
                        {"memory_bytes", d.memory_bytes},
                        {"free_bytes", d.free_bytes}});
-  j["cuda"] = {{"driver", hw.cuda_driver}, {"text", hw.cuda_text}, {"devices", devices}};
-  if (!hw.driver_version.empty()) j["cuda"]["driver_version"] = hw.driver_version;
-  if (hw.mig_devices > 0) j["cuda"]["mig_devices"] = hw.mig_devices;
-  std::string repair = install_kernels("cuda");
-  j["cuda"]["fp8"] = no_kernels("cuda");
+  Json j = {{"driver", hw.cuda_driver}, {"text", hw.cuda_text}, {"devices", devices}};
+  if (!hw.driver_version.empty()) j["driver_version"] = hw.driver_version;
+  if (hw.mig_devices > 0) j["mig_devices"] = hw.mig_devices;
+  const unsigned idle = hw.cuda_library ? 0 : count_bus_gpus();
+  if (idle > 0) j["bus_gpus"] = idle;
+  std::string repair = install_kernels(hw, "cuda");
+  j["fp8"] = no_kernels("cuda");
   for (const InstalledKernels &k : installed_kernels(n)) {
     if (k.serves.kind != "cuda") continue;
     std::vector<Verdict> verdicts;
     const bool met = check_requirements(k.manifest, hw, verdicts);
-    j["cuda"]["fp8"] = met ? "has FP8 units" : verdicts[0].text;
-    repair.clear();  // what the machine lacks is said of the plugin
-    if (met) break;
+    j["fp8"] = met ? kHasUnits : verdicts[0].text;
+    repair = met ? std::string() : verdicts[0].remedy.text;
+    if (!met) continue;
+    for (size_t i = 0; i < hw.cuda_devices.size(); ++i) {
+      Hardware one = hw;
+      one.cuda_devices = {hw.cuda_devices[i]};
+      std::vector<Verdict> lacks;
+      if (!check_requirements(k.manifest, one, lacks)) j["devices"][i]["lacks"] = lacks[0].text;
+    }
+    if (n.config[key::kDevice] == "cpu") {
+      repair = "set device.kind to \"auto\"";
+      j["apply"] = source_of(n.config).apply(n.config.change(key::kDevice, "auto"));
+    }
+    break;
   }
-  // Where a driver is installed, somebody means to use a GPU.
-  if (hw.cuda_library && !repair.empty()) j["cuda"]["remedy"] = repair;
+  // Where a GPU or a driver is, somebody means to use it.
+  if ((hw.cuda_library || idle > 0) && !repair.empty()) j["remedy"] = repair;
+  return j;
+}
+
+Json hardware_model(const Negotiation &n) {
+  const Hardware &hw = n.hardware;
+  Json j = Json::object();
+  j["cpu"] = {{"model", hw.cpu_model},
+              {"features", hw.cpu_features},
+              {"cores", hw.cores},
+              {"memory_bytes", hw.memory_bytes}};
+  j["cuda"] = cuda_model(n);
   // What brings other code into this process than it was linked with, or other libraries.
   Json loader = Json::object();
   for (const char *name : {"LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH"})

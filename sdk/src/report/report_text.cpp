@@ -153,6 +153,7 @@ void report_text(const Json &j, const Lines &lines) {
   }
   row("device",
       scalar(j["device"]) + (j.contains("kernels") ? ", kernels " + scalar(j["kernels"]) : ""));
+  if (j.contains("gpu")) row("gpu", scalar(j["gpu"]["text"]) + "; " + scalar(j["gpu"]["remedy"]));
   if (j.contains("backend")) {
     const Json &b = j["backend"];
     row("backend", scalar(b["id"]) + " " + scalar(b["version"]) + ", ABI " + scalar(b["abi"]));

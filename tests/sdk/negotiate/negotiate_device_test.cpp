@@ -76,6 +76,28 @@ TEST_F(NegotiateDevice, without_kernels) {
   v = only_verdict(OCTAVO_DEVICE_AUTO);
   EXPECT_EQ(v.text, "no kernels for cuda are installed");
   EXPECT_THAT(v.remedy.text, HasSubstr("octavo_cuda-*.whl"));
+  n.config[key::kDevice] = "gpu";
+  EXPECT_EQ(only_verdict(OCTAVO_DEVICE_AUTO).remedy.text, "did you mean \"cuda\"?");
+}
+
+// What the machine lacks for kernels comes before their installation.
+TEST_F(NegotiateDevice, kernels_are_installed_after_what_they_need) {
+  Hardware hw;
+  hw.cuda_driver = hw.cuda_library = true;
+  hw.cuda_version = 13000;
+  hw.cuda_text = "driver for CUDA 13.0";
+  hw.cuda_devices = {{0, "H100", 9, 0, 0}};
+  EXPECT_THAT(install_kernels(hw, "cuda"), StartsWith("install the kernels from the file"));
+  hw.cuda_version = 12040;
+  EXPECT_THAT(
+      install_kernels(hw, "cuda"),
+      StartsWith("install a newer NVIDIA driver (kernels-cuda requires a driver for CUDA 13.0 "
+                 "or later, found a driver for CUDA 12.4); then install the kernels"));
+  hw.cuda_version = 13000;
+  hw.cuda_devices = {{0, "A100", 8, 0, 0}};
+  EXPECT_EQ(install_kernels(hw, "cuda"),
+            "run on a machine with such a GPU (kernels-cuda requires an NVIDIA GPU of sm_89 "
+            "(capability 8.9) or later, found A100 of capability 8.0)");
 }
 
 // Type 12 is every vendor's, so the kind and the type of kernels must fit.
