@@ -121,6 +121,9 @@ class Config:
             base = Config()
         elif isinstance(config, Mapping):
             base = Config(path="(config)", text="\n".join(_lines_of(config)))
+        elif isinstance(config, str) and "\n" in config:
+            raise InvalidError(f"config: expected the path of an octavo.toml, found a text of {len(config.splitlines())} lines; "
+                               "for TOML give octavo.Config(text=...)")
         elif isinstance(config, (str, os.PathLike)):
             base = Config(path=os.path.abspath(os.fspath(config)))
         else:

@@ -4,7 +4,9 @@ Each message states what was expected, what was found, where, and how to correct
 """
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -67,12 +69,19 @@ def error(status, text):
 
 def renamed(where: str, **names: str) -> Callable[[Function], Function]:
     """Decorates a function some of whose keywords have other names now: {old: what to give, as "skip=..."}. An old one is one
-    InvalidError that names the new one."""
+    InvalidError that names the new one, and so is one that the function does not know."""
     def decorate(function: Function) -> Function:
+        parameters = inspect.signature(function).parameters
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
         @functools.wraps(function)
         def checked(*args, **kwargs):
             for old in names.keys() & kwargs.keys():
                 raise InvalidError(f"{where}: {old}= has another name now; give {names[old]}")
+            for unknown in () if takes_any else kwargs.keys() - parameters.keys():
+                near = difflib.get_close_matches(unknown, parameters, 1)
+                raise InvalidError(f"{where}: unknown keyword {unknown}=; " + (
+                    f"did you mean {near[0]}=?" if near else f"expected {', '.join(f'{name}=' for name in parameters)}"))
             return function(*args, **kwargs)
         return cast(Function, checked)
     return decorate

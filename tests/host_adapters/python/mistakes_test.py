@@ -78,6 +78,19 @@ IN_PYTHON = {
                                'config: unknown key "fp8.bakend"; did you mean "fp8.backend"?'),
     "a set": (lambda: prepared(config={"te"}),
               "config: expected the path of an octavo.toml, a dict, an octavo.Config or None, found set"),
+    "TOML as a path": (lambda: prepared(config='[fp8]\nbackend = "te"\n'),
+                       "config: expected the path of an octavo.toml, found a text of 2 lines; for TOML give "
+                       "octavo.Config(text=...)"),
+    "misspelt keyword": (lambda: prepared(recipes="te.block"),
+                         "octavo.prepare: unknown keyword recipes=; did you mean recipe=?"),
+    "keyword of another library": (
+        lambda: prepared(amax_compute_algo="max"),
+        r"octavo.prepare: unknown keyword amax_compute_algo=; expected model=, optimizer=, config=, \S.*functional="),
+    "patterns as a filter": (lambda: prepared(module_filter="*head*"),
+                             "module_filter: expected a function of (module, name) or None, found '*head*'; give patterns of "
+                             "names to skip"),
+    "gpu as a device": (overridden("device.kind", "gpu"),
+                        r'te: no kernels for gpu are installed\n    found: .*\n    remedy: did you mean "cuda"\?\n.*'),
     "misspelt override": (overridden("fp8.te.margn", 1),
                           'override: unknown key "fp8.te.margn"; did you mean "fp8.te.margin"?'),
     "override out of range": (overridden("fp8.te.margin", 99), "override: fp8.te.margin: expected 0 to 30, found 99"),

@@ -191,6 +191,9 @@ class Choice:
     def __init__(self, module_filter=None, skip=()):
         if isinstance(skip, str) or not all(isinstance(pattern, str) for pattern in skip):
             raise InvalidError(f'skip: expected a list of patterns of names, such as ["*head*"], found {skip!r}')
+        if module_filter is not None and not callable(module_filter):
+            raise InvalidError(f"module_filter: expected a function of (module, name) or None, found {module_filter!r}; give "
+                               "patterns of names to skip")
         self.module_filter, self.skip = module_filter, tuple(skip)
         self.unmatched = set(self.skip)
 
