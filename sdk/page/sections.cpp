@@ -91,7 +91,7 @@ class Page {
                                      "Validation", "To fp32", "Tokens/s"};
     std::vector<std::string> classes = {"run", "extra", "extra",    "num extra",
                                         "num", "num",   "num extra"};
-    if (has_memory_) head.push_back("Bytes/param"), classes.push_back("num");
+    if (has_memory_) head.push_back("Bytes / param"), classes.push_back("num");
     Rows rows;
     for (size_t i = 0; i < runs_.size(); ++i) {
       const json &run = runs_[i];
