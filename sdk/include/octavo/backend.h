@@ -109,7 +109,7 @@ typedef struct octavo_session_desc {
   octavo_device device;
   const octavo_host *host;
   const octavo_kernels *kernels;      /* no function up to the host's own sizeof is null, and `size`
-                                         says so: who opens the session fills in stubs, which
+                                         is that: who opens the session fills in stubs, which
                                          return OCTAVO_UNSUPPORTED and report nothing */
   const octavo_kernels_caps *caps;    /* capabilities of kernels_ctx */
   void *kernels_ctx;                  /* the first argument of every kernel */
