@@ -1,11 +1,13 @@
 """An adapter that was built with the headers of next_headers.py, over today's liboctavo and with released plugins: it
 trains, with the bits of today's adapter.
 
-  adapters.py torch_ops|jax <folder of today's libraries> <the adapter's library> <golden folder of a snapshot>
+  adapters.py torch_ops|torch|jax <folder of today's libraries> <the adapter's library> <golden folder of a snapshot>
+              [a program on octavo::torch]
 
 A process has one adapter, so each training is a process of its own. What it prints is compared.
 """
 import hashlib
+import importlib.util
 import os
 import pathlib
 import platform
@@ -66,10 +68,14 @@ def train_jax(settings):
     return [numpy.asarray(value).tobytes() for value in p.values()]
 
 
-def trained(adapter, libraries, golden, plugin, recipe, home):
+def trained(adapter, program, libraries, golden, plugin, recipe, home):
     """The digest of the weights after three steps, in a process."""
-    folder = combinations.put(golden / plugin, home)
-    words = [sys.executable, "-B", __file__, "--train", adapter, pathlib.Path(plugin).stem, recipe or ""]
+    folder, backend = combinations.put(golden / plugin, home), pathlib.Path(plugin).stem
+    words = [sys.executable, "-B", __file__, "--train", adapter, backend, recipe or ""]
+    if program is not None:
+        words = [program, str(folder), backend, recipe or ""]
+        torch = pathlib.Path(importlib.util.find_spec("torch").origin).parent / "lib"
+        os.environ["LD_LIBRARY_PATH"] = f"{libraries}:{torch}"  # the program has no path of its own
     environment = {**os.environ, "OCTAVO_LIBRARY_DIR": str(libraries), "GOLDEN_PLUGIN": str(folder), "HOME": str(home)}
     result = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=280)
     if result.returncode != 0:
@@ -77,7 +83,7 @@ def trained(adapter, libraries, golden, plugin, recipe, home):
     return result.stdout
 
 
-def main(adapter, today, library, golden):
+def main(adapter, today, library, golden, program=None):
     if platform.machine() != "x86_64":
         print("SKIPPED: these binaries of snapshots are for x86_64, this is", platform.machine())
         return 77
@@ -94,7 +100,7 @@ def main(adapter, today, library, golden):
                 for libraries in (today, later):
                     home = pathlib.Path(name, f"{pathlib.Path(plugin).stem}-{recipe}-{libraries.name}-{len(found)}")
                     home.mkdir()
-                    found.append(trained(adapter, libraries, pathlib.Path(golden), plugin, recipe, home))
+                    found.append(trained(adapter, program, libraries, pathlib.Path(golden), plugin, recipe, home))
                 wrong += found[0] != found[1]
                 print(f"{adapter}, {plugin} {recipe or ''}: today's {found[0].strip()}, the next minor's {found[1].strip()}")
     return 1 if wrong else 0
@@ -106,6 +112,6 @@ if __name__ == "__main__":
         trains = {"torch_ops": train_torch_ops, "jax": train_jax}
         print(hashlib.sha256(b"".join(trains[sys.argv[2]](settings))).hexdigest()[:16])
         sys.exit(0)
-    if len(sys.argv) != 5:
+    if len(sys.argv) not in (5, 6):
         sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))
