@@ -7,6 +7,7 @@
 #include "kernels/check/calls.h"
 #include "kernels/cuda/ranges.h"
 #include "kernels/cuda/verbs.h"
+#include "octavo/draft/streams.h"
 
 namespace octavo::cuda {
 namespace {
@@ -46,12 +47,26 @@ constexpr octavo_rounding_kernels kRounding = {
 constexpr octavo_one_pass_kernels kOnePass = {
     sizeof(octavo_one_pass_kernels), OCTAVO_KIND_ONE_PASS_KERNELS, OCTAVO_DRAFT(adam_one_pass)};
 #undef OCTAVO_DRAFT
+constexpr octavo_streams kStreams = {sizeof(octavo_streams),
+                                     OCTAVO_KIND_STREAMS,
+                                     make_stream,
+                                     destroy_stream,
+                                     order,
+                                     wait,
+                                     call_host,
+                                     begin_capture,
+                                     end_capture,
+                                     launch,
+                                     destroy_graph,
+                                     current_device,
+                                     set_current_device};
 
 const void *get_extension(void *, octavo_str id) {
   return table_of_id(id, {{OCTAVO_ADAM_KERNELS_ID, &kAdam},
                           {OCTAVO_MSAMP_KERNELS_ID, &kMsamp},
                           {OCTAVO_ROUNDING_KERNELS_ID, &kRounding},
-                          {OCTAVO_ONE_PASS_KERNELS_ID, &kOnePass}});
+                          {OCTAVO_ONE_PASS_KERNELS_ID, &kOnePass},
+                          {OCTAVO_STREAMS_ID, &kStreams}});
 }
 
 constexpr octavo_kernels kTable = {sizeof(octavo_kernels),

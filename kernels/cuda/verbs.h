@@ -40,6 +40,19 @@ void release(void *ctx, void *data);
 octavo_status copy_now(void *ctx, void *to, const void *from, uint64_t bytes);
 octavo_status synchronize(void *ctx);
 
+/* octavo/draft/streams.h. */
+octavo_status make_stream(void *ctx, void **out);
+void destroy_stream(void *ctx, void *stream);
+octavo_status order(void *ctx, void *stream, void *before);
+octavo_status wait(void *ctx, void *stream);
+octavo_status call_host(void *ctx, void *stream, void (*run)(void *arg), void *arg);
+octavo_status begin_capture(void *ctx, void *stream);
+octavo_status end_capture(void *ctx, void *stream, void **graph);
+octavo_status launch(void *ctx, void *graph, void *stream);
+void destroy_graph(void *ctx, void *graph);
+octavo_status current_device(void *ctx, int32_t *index);
+octavo_status set_current_device(void *ctx, int32_t index);
+
 /* Bytes of workspace; the functions of DeviceLimits. */
 uint64_t quantize_workspace();
 uint64_t adam_workspace(const octavo_adam_step &c);

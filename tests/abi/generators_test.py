@@ -13,7 +13,8 @@ import sys
 import tempfile
 
 HEADERS = "".join(f'#include "octavo/{name}.h"\n' for name in (
-    "draft/fp4", "draft/grouped", "draft/layer", "draft/msamp", "draft/one_pass", "draft/reduction"))
+    "draft/fp4", "draft/grouped", "draft/layer", "draft/msamp", "draft/one_pass", "draft/reduction",
+    "draft/streams"))
 
 
 def promised(table):

@@ -17,6 +17,7 @@
 #include "octavo/draft/msamp.h"
 #include "octavo/draft/one_pass.h"
 #include "octavo/draft/reduction.h"
+#include "octavo/draft/streams.h"
 #include "octavo/octavo.h"
 
 enum layout_row_type { kLayoutStruct, kLayoutField, kLayoutValue, kLayoutText };

@@ -13,6 +13,7 @@ const HEADERS: &str = "#include <stdint.h>
 #include \"octavo/draft/layer.h\"
 #include \"octavo/draft/msamp.h\"
 #include \"octavo/draft/one_pass.h\"
+#include \"octavo/draft/streams.h\"
 #include \"octavo/fused.h\"
 #include \"octavo/memory.h\"
 #include \"octavo/plugin.h\"

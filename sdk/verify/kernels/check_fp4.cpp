@@ -1,4 +1,4 @@
-// Codes of four bits (octavo/draft/fp4.h), two in a byte: casts in each way, and their values, to
+// Codes of four bits (octavo/draft/fp4.h), two in a byte: casts in each how, and their values, to
 // the bit.
 #include <cmath>
 
@@ -28,23 +28,23 @@ Cast fp4_cast(Grid in, uint32_t granularity) {
   return cast;
 }
 
-struct Way {
+struct How {
   uint32_t flags;
   float count;
   uint64_t key;
 };
 
-Case fp4_case(const Cast &cast, const Way &way, const std::string &variant) {
+Case fp4_case(const Cast &cast, const How &how, const std::string &variant) {
   Case one;
-  one.name = text("quantize_fp4, flags ", way.flags, ", step ", way.count, ": ", cast.name());
+  one.name = text("quantize_fp4, flags ", how.flags, ", step ", how.count, ": ", cast.name());
   one.variant = variant;
-  one.question = asking(OCTAVO_KIND_QUANTIZE_FP4, OCTAVO_E2M1, cast.granularity, way.flags);
+  one.question = asking(OCTAVO_KIND_QUANTIZE_FP4, OCTAVO_E2M1, cast.granularity, how.flags);
   one.body = [=](Operands &m) {
     auto *c = m.make<octavo_quantize_fp4>(OCTAVO_KIND_QUANTIZE_FP4);
     c->quantize = cast.describe(m);
-    if (way.count != 0) c->count = m.values_in("count", {way.count});
-    c->key = way.key;
-    c->flags = way.flags;
+    if (how.count != 0) c->count = m.values_in("count", {how.count});
+    c->key = how.key;
+    c->flags = how.flags;
     return m.call(&octavo_fp4_kernels::quantize_fp4, c);
   };
   return one;
@@ -112,12 +112,12 @@ void check_fp4(const Bench &bench) {
     cast.granularity_t = granularity == kBlocks[0] ? kBlocks[1] : kBlocks[0];
     trial.run(cast.to_case(text("quantize, ", blocks, ", out_t in the other ones")));
     cast.granularity_t.reset();
-    for (const Way &way : {Way{0, 5, 9},
+    for (const How &how : {How{0, 5, 9},
                            {OCTAVO_FP4_HADAMARD, 0, 0},
                            {OCTAVO_FP4_STOCHASTIC, 0, 7},
                            {OCTAVO_FP4_STOCHASTIC, 12, 0x123456789ABCDEF},
                            {OCTAVO_FP4_HADAMARD | OCTAVO_FP4_STOCHASTIC, 12, 0xFEDCBA987654321}})
-      trial.run(fp4_case(cast, way, text("quantize_fp4, ", blocks, ", flags ", way.flags)));
+      trial.run(fp4_case(cast, how, text("quantize_fp4, ", blocks, ", flags ", how.flags)));
     for (const uint32_t out : kPlain)
       for (const bool accumulate : {false, true})
         trial.run(value_case(granularity, out, accumulate, ++seed));

@@ -61,6 +61,12 @@ std::span<const Check> checks() {
       {"kernels.msamp", "octavo.kernels.msamp/1 (provisional).", "K3 K5 K6", check_msamp},
       {"kernels.rounding", "octavo.kernels.rounding/1 (provisional).", "K3 K5 K6", check_rounding},
       {"kernels.one_pass", "octavo.kernels.one_pass/1 (provisional).", "K3 K5 K6", check_one_pass},
+      {"kernels.streams", "Calls run on the stream that they are given (provisional).", "K7",
+       check_streams},
+      {"kernels.capture", "Calls are captured, and replayed with other contents (provisional).",
+       "K7", check_capture},
+      {"kernels.current_device", "Another current device changes nothing (provisional).", "K7",
+       check_current_device},
   };
   return kChecks;
 }

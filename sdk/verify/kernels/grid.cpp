@@ -100,6 +100,18 @@ void Grid::fill(float value) {
     for (int64_t c = 0; c < cols; ++c) put(r, c, value);
 }
 
+void Grid::vary() {
+  const int64_t count = rows * cols;
+  const bool is_few = count <= 16 && dtype == OCTAVO_F32;
+  for (int64_t i = 0; is_few && i < count; ++i) put(i / cols, i % cols, at(i / cols, i % cols) / 2);
+  for (int64_t i = 0; !is_few && i < count / 2; ++i) {
+    const int64_t j = count - 1 - i;
+    const uint32_t low = code(i / cols, i % cols), high = code(j / cols, j % cols);
+    put_code(i / cols, i % cols, high);
+    put_code(j / cols, j % cols, low);
+  }
+}
+
 uint64_t Numbers::next() {
   uint64_t z = state_ += 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;

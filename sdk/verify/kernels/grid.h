@@ -41,6 +41,8 @@ struct Grid {
   void put(int64_t row, int64_t col, float value);  // nearest even; codes saturate
   bool is_nan(int64_t row, int64_t col) const;
   void fill(float value);
+  // Other contents of the same kind: the elements in the opposite order, a few floats halved.
+  void vary();
 };
 
 // Deterministic numbers; equal seeds give equal ones.

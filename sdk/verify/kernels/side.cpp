@@ -107,6 +107,22 @@ Side::Side(const Tables &tables, const octavo_host *host)
   expect(status == OCTAVO_OK, "describe answered ", status_name(status));
   calling("get_extension");
   drafts = KernelsTables(&table, ctx);
+  if (table.get_extension == nullptr) return;
+  const auto *offered =
+      static_cast<const octavo_streams *>(table.get_extension(ctx, OCTAVO_STR(OCTAVO_STREAMS_ID)));
+  if (offered == nullptr) return;
+  expect(offered->kind == OCTAVO_KIND_STREAMS && offered->size >= sizeof *offered &&
+             offered->make_stream != nullptr && offered->destroy_stream != nullptr &&
+             offered->order != nullptr && offered->wait != nullptr && offered->call_host != nullptr,
+         "the table of ", OCTAVO_STREAMS_ID, " lacks a function");
+  expect((offered->begin_capture == nullptr) == (offered->end_capture == nullptr) &&
+             (offered->begin_capture == nullptr) == (offered->launch == nullptr) &&
+             (offered->begin_capture == nullptr) == (offered->destroy_graph == nullptr) &&
+             (offered->current_device == nullptr) == (offered->set_current_device == nullptr),
+         "the table of ", OCTAVO_STREAMS_ID,
+         " has a part of the functions of graphs, or of the "
+         "current device");
+  streams = offered;
 }
 
 Side::~Side() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../report.h"
+#include "octavo/draft/streams.h"
 #include "octavo/hpp/kernels_tables.hpp"
 #include "octavo/memory.h"
 #include "octavo/octavo.h"
@@ -41,6 +42,7 @@ class Side {
 
   octavo_kernels table{};  // null where the plugin has no function
   KernelsTables drafts;
+  const octavo_streams *streams = nullptr;  // null: not offered
   octavo_kernels_caps caps{};
   void *ctx = nullptr;
   const octavo_memory *memory;

@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "ways.h"
+
 namespace octavo::conformance::kernels {
 namespace {
 
@@ -95,13 +97,14 @@ uint8_t *Operands::place(const char *name, const Grid &grid, Use use, uint64_t a
   Buffer &b = buffers_.emplace_back();
   b.name = name;
   b.grid = grid;
+  if (varied_ && use != Use::kScratch) b.grid.vary();
   b.use = use;
   const uint64_t bytes = grid.bytes.size();
   if (arena_ == nullptr) {
     b.plain.resize(bytes + OCTAVO_ALIGNMENT);
     const auto address = reinterpret_cast<uintptr_t>(b.plain.data());
     b.data = b.plain.data() + (OCTAVO_ALIGNMENT - address % OCTAVO_ALIGNMENT) % OCTAVO_ALIGNMENT;
-    if (bytes > 0) std::memcpy(b.data, grid.bytes.data(), bytes);
+    if (bytes > 0) std::memcpy(b.data, b.grid.bytes.data(), bytes);
     return b.data;
   }
   // A guard before its pages, another behind them. The first page of all is a guard, too.
@@ -120,14 +123,34 @@ uint8_t *Operands::place(const char *name, const Grid &grid, Use use, uint64_t a
 // Fills the memory of the plugin. A second call of a case finds what the first one left.
 void Operands::begin() {
   if (arena_ == nullptr || !image_.empty() || used_ == 0) return;
-  image_.assign(used_, place_ == Place::kEnd ? kLargeFiller : kNanFiller);
+  image_ = image(false);
+  if (way_ == nullptr)
+    side_.copy(arena_->data(), image_.data(), used_);
+  else
+    stream_ = way_->begin(*this);
+  forbid();
+}
+
+std::vector<uint8_t> Operands::image(bool varied) const {
+  std::vector<uint8_t> image(used_, place_ == Place::kEnd ? kLargeFiller : kNanFiller);
   for (const Buffer &b : buffers_) {
-    const Grid &g = b.grid;
+    Grid g = b.grid;
+    if (varied && b.use != Use::kScratch) g.vary();
     const uint64_t row = g.row_bytes();
     for (int64_t r = 0; r < g.rows && row > 0; ++r)
-      std::memcpy(image_.data() + b.at + g.offset(r, 0), g.bytes.data() + g.offset(r, 0), row);
+      std::memcpy(image.data() + b.at + g.offset(r, 0), g.bytes.data() + g.offset(r, 0), row);
   }
-  side_.copy(arena_->data(), image_.data(), used_);
+  return image;
+}
+
+std::vector<Operands::Range> Operands::ranges() const {
+  std::vector<Range> all;
+  for (const Buffer &b : buffers_)
+    if (!b.grid.bytes.empty()) all.push_back({b.at, b.grid.bytes.size()});
+  return all;
+}
+
+void Operands::forbid() {
   for (const auto &[from, to] : guards_) arena_->forbid(from, to);
 }
 
@@ -135,6 +158,7 @@ void Operands::end() {
   if (arena_ == nullptr) return;
   for (size_t i = 0; i < structs_.size(); ++i)
     std::memset(structs_[i].get(), 0xA5, struct_words_[i] * 8);
+  if (way_ != nullptr) return way_->called();
   calling("octavo.memory/1: synchronize after " + what_);
   side_.synchronize();
   calling(what_);
@@ -231,6 +255,7 @@ octavo_status Trial::run_at(const Case &one, Place place, Results *found,
 }
 
 void Trial::run(const Case &one) {
+  if (bench_.ways != nullptr) return run_in_ways(one);
   step(one.variant.empty() ? call_ : call_ + ", " + one.variant);
   Operands plain(reference());
   const octavo_status wanted = one.body(plain);
@@ -269,7 +294,35 @@ void Trial::run(const Case &one) {
   asked.ran = offered_[one.variant] = any_ = true;
 }
 
+// Two cases of each variant suffice: numbers are for the other checks.
+void Trial::run_in_ways(const Case &one) {
+  if (bench_.side->decision(one.question) == OCTAVO_DECLINE || turns_[one.variant] >= 2) return;
+  Results expected[2], own[2];
+  for (const bool varied : {false, true}) {
+    Operands plain(reference(), varied);
+    const octavo_status wanted = one.body(plain);
+    expect(wanted == OCTAVO_OK, "the reference refuses the case ", one.name, ": ", last_message());
+    expected[varied] = plain.results();
+    Operands at_once(*bench_.side, *arena_, Place::kEnd, one.name, varied);
+    if (one.body(at_once) != OCTAVO_OK) return;
+    own[varied] = at_once.results();
+  }
+  ++turns_[one.variant];
+  step(one.variant.empty() ? call_ : call_ + ", " + one.variant);
+  bench_.ways->run(one, *arena_, [&](const Results &found, bool varied, const std::string &how) {
+    std::string problem;
+    if (one.judge == nullptr)
+      problem = differing(expected[varied], found);
+    else if (!varied)
+      problem = one.judge(expected[0], found);
+    else if ((bench_.side->caps.flags & OCTAVO_CAPS_DETERMINISTIC) != 0)
+      problem = differing(own[1], found);
+    expect(problem.empty(), one.name, ", ", how, ": ", problem);
+  });
+}
+
 void Trial::finish(bool has_all_cases) {
+  if (bench_.ways != nullptr) return;
   for (const auto &[key, asked] : asked_)
     expect(!has_all_cases || !asked.is_accepted || asked.ran || asked.refused.empty(),
            asked.refused,

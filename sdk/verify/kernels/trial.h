@@ -27,12 +27,30 @@ enum class Place {
   kBegin  // the first byte is behind a guard; around it NaN
 };
 
+class Operands;
+
+// How the calls of a case are made, where it is not at once on the default stream (ways.h).
+class Way {
+ public:
+  virtual ~Way() = default;
+  // Before the first call, in place of filling the memory; the stream that calls are given.
+  virtual void *begin(Operands &m) = 0;
+  // Behind each call, whose structs are overwritten.
+  virtual void called() {}
+};
+
 class Operands {
  public:
-  // The reference's: plain memory.
-  explicit Operands(const Side &side) : side_(side) {}
-  Operands(const Side &side, Arena &arena, Place place, std::string what)
-      : side_(side), arena_(&arena), place_(place), what_(std::move(what)) {}
+  // The reference's: plain memory. `varied`: with other contents of the same shapes.
+  explicit Operands(const Side &side, bool varied = false) : side_(side), varied_(varied) {}
+  Operands(const Side &side, Arena &arena, Place place, std::string what, bool varied = false,
+           Way *way = nullptr)
+      : side_(side),
+        arena_(&arena),
+        place_(place),
+        what_(std::move(what)),
+        varied_(varied),
+        way_(way) {}
 
   // A struct of a call, zero but for its size and kind.
   template <typename Call>
@@ -83,6 +101,7 @@ class Operands {
     if (table == nullptr || table->*member == nullptr) return OCTAVO_UNSUPPORTED;
     begin();
     calling(what_);
+    if (way_ != nullptr) c->stream = stream_;
     const octavo_status status = (table->*member)(side_.ctx, c);
     end();
     called_.push_back(name_of_call(member));
@@ -99,6 +118,19 @@ class Operands {
   std::vector<Result> results();
   // What they held before.
   std::vector<Result> initial() const;
+
+  // For ways: the memory, what it holds before the call, and where operands are in it.
+  struct Range {
+    uint64_t at, bytes;
+  };
+  Arena &arena() const { return *arena_; }
+  const Side &side() const { return side_; }
+  const std::string &what() const { return what_; }
+  std::vector<uint8_t> image(bool varied) const;
+  std::vector<Range> ranges() const;
+  void forbid();
+  // What the memory held before the next results(), where it is not image(false).
+  void expect_image(const std::vector<uint8_t> &image) { image_ = image; }
 
  private:
   enum class Use { kIn, kOut, kScratch };
@@ -124,6 +156,9 @@ class Operands {
   Arena *arena_ = nullptr;
   Place place_ = Place::kEnd;
   std::string what_ = "the reference";
+  bool varied_ = false;
+  Way *way_ = nullptr;
+  void *stream_ = nullptr;
   std::deque<Buffer> buffers_;
   std::vector<std::pair<uint64_t, uint64_t>> guards_;
   std::vector<std::unique_ptr<uint64_t[]>> structs_;
@@ -150,11 +185,14 @@ struct Case {
 // Bits, but for the sign and the payload of a NaN; and of 0, where `zeros_are_equal`.
 std::string differing(const Results &expected, const Results &found, bool zeros_are_equal = false);
 
+class Ways;
+
 struct Bench {
   Tables tables;
   const Side *side;
   uint64_t seed;
   const octavo_open_desc *below = nullptr;  // of a layer: a run on the kernels below it
+  Ways *ways = nullptr;  // not null: the cases are run in these ways, not in hostile memory
 };
 
 // The cases of one check, and what of them the plugin offers.
@@ -172,6 +210,7 @@ class Trial {
     bool is_accepted = false, ran = false;
     std::string refused;  // the first case of it
   };
+  void run_in_ways(const Case &one);
   octavo_status run_at(const Case &one, Place place, Results *found,
                        std::vector<const char *> *called = nullptr);
 
@@ -181,6 +220,7 @@ class Trial {
   std::map<std::string, Asked> asked_;
   std::vector<std::string> variants_;  // in order
   std::map<std::string, bool> offered_;
+  std::map<std::string, int> turns_;  // of each variant, in other ways
   bool any_ = false;
 };
 

@@ -73,6 +73,12 @@ bool has_granularity(uint32_t kind) {
   return has_dtype(kind) && kind != OCTAVO_KIND_PACK;
 }
 
+// The CPU has no streams: the late device of this folder has, under `octavo plugin verify`.
+bool cannot_be_queued(const std::string &check) {
+  return check == "kernels.streams" || check == "kernels.capture" ||
+         check == "kernels.current_device";
+}
+
 void expect_compared(bool is_compared, const std::string &name) {
   EXPECT_NE(is_compared, is_listed(name))
       << name
@@ -89,6 +95,7 @@ TEST(VerifiedCalls, all_that_the_cpu_offers_is_compared_or_listed) {
       check.run({tables, &cpu, 1});
     } catch (const Skip &skip) {
       const bool is_known = std::string(check.name) == "kernels.layer" ||
+                            cannot_be_queued(check.name) ||
                             (std::string(check.name) == "kernels.pack" && cpu.caps.pack_rows == 0);
       EXPECT_TRUE(is_known) << check.name << ": " << skip.what();
     } catch (const Failure &failure) {

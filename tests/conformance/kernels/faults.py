@@ -24,7 +24,8 @@ SOUND = ("", "queue")
 
 def faults():
     names = []
-    for source in ("faults_of_casts.cpp", "faults_of_values.cpp", "faults_of_fp4.cpp", "faults_of_devices.cpp"):
+    for source in ("faults_of_casts.cpp", "faults_of_values.cpp", "faults_of_fp4.cpp", "faults_of_devices.cpp",
+                   "faults_of_streams.cpp"):
         text = (HERE / source).read_text()
         names += re.findall(r'^\s+\{"(\w+)",', text[text.index("kFaults[]"):], re.M)
     return [name for name in names if name not in SOUND]

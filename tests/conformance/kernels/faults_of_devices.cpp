@@ -1,100 +1,18 @@
-// A device that queues its work, and faults of memory, of the queue and of what the table states.
+// Faults of memory, of the queue and of what the table states.
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <memory>
-#include <mutex>
 
-#include "faulty.h"
 #include "kernels/check/verbs.h"
 #include "kernels/cpu/context.h"
+#include "late_device.h"
 
 namespace octavo::test {
 namespace {
 
-std::recursive_mutex mutex;
-std::deque<std::function<void()>> queue;
-bool backwards = false;
-const octavo_memory *below = nullptr;
-
-void flush() {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  while (!queue.empty()) {
-    const auto work = backwards ? queue.back() : queue.front();
-    backwards ? queue.pop_back() : queue.pop_front();
-    work();
-  }
-}
-
-// A struct and all that it points to, as a device has to keep it.
-struct Kept {
-  std::deque<octavo_tensor> tensors;
-  std::deque<octavo_scale> scales;
-
-  template <typename T>
-  void keep(T *&t) {
-    if (t == nullptr) return;
-    if constexpr (std::is_same_v<std::remove_const_t<T>, octavo_tensor>)
-      t = &tensors.emplace_back(*t);
-    else
-      t = &scales.emplace_back(*t);
-  }
-};
-void keep(Kept &k, octavo_quantize &c) {
-  k.keep(c.in), k.keep(c.out), k.keep(c.out_t), k.keep(c.out_scale_inv), k.keep(c.out_t_scale_inv);
-}
-void keep(Kept &k, octavo_gemm &c) {
-  k.keep(c.a), k.keep(c.b), k.keep(c.d), k.keep(c.bias), k.keep(c.a_scale_inv),
-      k.keep(c.b_scale_inv);
-}
-void keep(Kept &, octavo_copy &) {}
-
-template <typename Call>
-void push(octavo_status (*verb)(void *, const Call *), void *ctx, const Call &c) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  auto own = std::make_shared<std::pair<Kept, Call>>(Kept{}, c);
-  keep(own->first, own->second);
-  queue.push_back([=] { verb(ctx, &own->second); });
-}
-octavo_status queue_quantize(void *ctx, const octavo_quantize *c) {
-  const octavo_status status =
-      check_quantize(context_of(ctx).caller(), c, limits_of(context_of(ctx)));
-  if (status == OCTAVO_OK) push(sound().quantize, ctx, *c);
-  return status;
-}
-octavo_status queue_gemm(void *ctx, const octavo_gemm *c) {
-  const octavo_status status = check_gemm(context_of(ctx).caller(), c, limits_of(context_of(ctx)));
-  if (status == OCTAVO_OK) push(sound().gemm, ctx, *c);
-  return status;
-}
-octavo_status queue_copy(void *ctx, const octavo_copy *c) {
-  push(sound().copy, ctx, *c);
-  return OCTAVO_OK;
-}
-// Every other call waits for what is queued.
-template <auto kVerb, typename Call>
-octavo_status behind(void *ctx, const Call *c) {
-  flush();
-  return (sound().*kVerb)(ctx, c);
-}
-template <auto kVerb, typename Call>
-void put_behind(octavo_kernels &kernels) {
-  kernels.*kVerb = behind<kVerb, Call>;
-}
-octavo_status copy_behind(void *ctx, void *to, const void *from, uint64_t bytes) {
-  flush();
-  return below->copy(ctx, to, from, bytes);
-}
-octavo_status wait(void *) {
-  flush();
-  return OCTAVO_OK;
-}
-
 octavo_status copy_at_once(void *ctx, void *to, const void *from, uint64_t bytes) {
-  const octavo_status status = below->copy(ctx, to, from, bytes);
-  flush();
-  return status;
+  if (bytes > 0) std::memcpy(to, from, bytes);
+  late::flush();
+  return ctx != nullptr ? OCTAVO_OK : OCTAVO_INTERNAL;
 }
 octavo_status wait_for_nothing(void *) {
   return OCTAVO_OK;
@@ -103,7 +21,7 @@ octavo_status wait_for_nothing(void *) {
 octavo_status quantize_from_callers_struct(void *ctx, const octavo_quantize *c) {
   const octavo_status status =
       check_quantize(context_of(ctx).caller(), c, limits_of(context_of(ctx)));
-  if (status == OCTAVO_OK) queue.push_back([=] { sound().quantize(ctx, c); });
+  if (status == OCTAVO_OK) late::push(c->stream, [=] { sound().quantize(ctx, c); });
   return status;
 }
 octavo_status allocate_unaligned(void *, uint64_t bytes, void **out) {
@@ -163,26 +81,6 @@ octavo_status probe_any_index(octavo_device, const octavo_verdict_sink *sink) {
 
 }  // namespace
 
-void queue_work(octavo_kernels &kernels, octavo_memory &memory) {
-  static const octavo_memory real = memory;
-  below = &real;
-  using K = octavo_kernels;
-  kernels.quantize = queue_quantize;
-  kernels.gemm = queue_gemm;
-  kernels.copy = queue_copy;
-  put_behind<&K::dequantize, octavo_dequantize>(kernels);
-  put_behind<&K::compute_amax, octavo_compute_amax>(kernels);
-  put_behind<&K::scale_from_amax, octavo_scale_from_amax>(kernels);
-  put_behind<&K::delayed_scale_update, octavo_delayed_scale_update>(kernels);
-  put_behind<&K::sum_rows, octavo_sum>(kernels);
-  put_behind<&K::quantize_stats, octavo_quantize_stats>(kernels);
-  put_behind<&K::prologue, octavo_prologue_call>(kernels);
-  put_behind<&K::prologue_quantize, octavo_prologue_call>(kernels);
-  put_behind<&K::pack, octavo_pack>(kernels);
-  memory.copy = copy_behind;
-  memory.synchronize = wait;
-}
-
 std::span<const Fault> faults_of_devices() {
   static constexpr Fault kFaults[] = {
       {"queue", queue_work},  // no fault
@@ -193,7 +91,7 @@ std::span<const Fault> faults_of_devices() {
          queue_work(k, m), m.synchronize = wait_for_nothing;
        }},
       {"queue_backwards",
-       [](octavo_kernels &k, octavo_memory &m) { queue_work(k, m), backwards = true; }},
+       [](octavo_kernels &k, octavo_memory &m) { queue_work(k, m), late::run_backwards(); }},
       {"queue_keeps_structs",
        [](octavo_kernels &k, octavo_memory &m) {
          queue_work(k, m), k.quantize = quantize_from_callers_struct;

@@ -261,6 +261,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
   (*stream)->stream->is_blocking = (flags & cudaStreamNonBlocking) == 0;
   return cudaSuccess;
 }
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t run, void *arg) {
+  return enqueue(stream, [=] { run(arg); });
+}
 // Returns at once; what the stream holds still runs.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const Lock lock(state_mutex());

@@ -145,6 +145,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end);
+typedef void (*cudaHostFn_t)(void *arg);
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t run, void *arg);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id);
