@@ -23,7 +23,8 @@ constexpr NotCompared kFunctions[] = {
      "just as many bytes."},
     {"get_extension", "It answers tables, whose calls are compared."},
     {"gemm, fast_accumulation",
-     "The contract states no bound for its sums, unless products are exact."},
+     "The contract states no bound for its sums: without OCTAVO_CAPS_EXACT_GEMM only NaN is "
+     "compared."},
 };
 static_assert(std::size(kFunctions) == KernelsTableId<octavo_kernels>::kOthers + 1,
               "a function of octavo_kernels is neither a call nor in this list");

@@ -126,6 +126,10 @@ void gemm_rounds_once(octavo_gemm &c) {
 void gemm_overwrites(octavo_gemm &c) {
   c.accumulate = 0;
 }
+void gemm_hides_nan(const octavo_gemm &c);
+void gemm_fast_hides_nan(const octavo_gemm &c) {
+  if (c.fast_accumulation != 0) gemm_hides_nan(c);
+}
 void gemm_hides_nan(const octavo_gemm &c) {
   for (int64_t m = 0; c.d->dtype == OCTAVO_F32 && m < c.d->rows; ++m)
     for (int64_t n = 0; n < c.d->cols; ++n) {
@@ -293,6 +297,7 @@ std::span<const Fault> faults_of_values() {
       {"gemm_ignores_bias_after", kGemm<gemm_rounds_once>},
       {"gemm_ignores_accumulate", kGemm<gemm_overwrites>},
       {"gemm_hides_nan", kGemmThen<gemm_hides_nan>},
+      {"gemm_fast_hides_nan", kGemmThen<gemm_fast_hides_nan>},
       {"gemm_overruns_workspace", plant<&K::gemm, gemm_overruns_workspace>},
       {"gemm_unsteady", kGemmThen<gemm_unsteady>},
       {"sums_in_float32", plant<&K::sum_rows, sums_in_float32>},
