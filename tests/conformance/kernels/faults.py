@@ -19,13 +19,14 @@ HERE = pathlib.Path(__file__).parent
 NOT_FOUND = {
     "threads_share_scratch": "a race of two threads shows where they meet; found in some runs only",
 }
-SOUND = ("", "queue")
+SOUND = ("", "queue", "layer")  # the last one: a layer without a fault
+SOURCES = ("faults_of_casts.cpp", "faults_of_values.cpp", "faults_of_fp4.cpp", "faults_of_devices.cpp",
+           "faults_of_streams.cpp", "faulty_layer.cpp")
 
 
 def faults():
     names = []
-    for source in ("faults_of_casts.cpp", "faults_of_values.cpp", "faults_of_fp4.cpp", "faults_of_devices.cpp",
-                   "faults_of_streams.cpp"):
+    for source in SOURCES:
         text = (HERE / source).read_text()
         names += re.findall(r'^\s+\{"(\w+)",', text[text.index("kFaults[]"):], re.M)
     return [name for name in names if name not in SOUND]
@@ -33,8 +34,12 @@ def faults():
 
 def verify(octavo, folder, fault, *options):
     """The checks that fail, or an exception with what was printed."""
-    environment = {**os.environ, "OCTAVO_PLUGIN_PATH": folder, "OCTAVO_KERNELS_FAULT": fault}
-    done = subprocess.run([octavo, "plugin", "verify", "kernels-faulty", "--json", "--timeout", "60", *options],
+    environment = {**os.environ, "OCTAVO_PLUGIN_PATH": f"{folder}:{pathlib.Path(octavo).parents[1] / 'lib/octavo/plugins'}",
+                   "OCTAVO_KERNELS_FAULT": fault}
+    plugin = "layer-faulty" if fault.startswith("layer") else "kernels-faulty"
+    if fault == SOUND[-1]:
+        environment["OCTAVO_KERNELS_FAULT"] = ""
+    done = subprocess.run([octavo, "plugin", "verify", plugin, "--json", "--timeout", "200", *options],
                           capture_output=True, text=True, env=environment, timeout=600)
     try:
         found = [check["name"] for check in json.loads(done.stdout)["checks"] if check["outcome"] == "fail"]
