@@ -110,7 +110,7 @@ void launch_adam(Launcher &l, const octavo_adam_step &c, const AdamCall &call, b
     list.keeps_positive = (c.flags & OCTAVO_ADAM_KEEP_POSITIVE) != 0;
     for (int k = 0; k < kAdamTensors; ++k) list.rounding[k] = call.rounding[k];
     bool measures = false;
-    for (; list.count < kAdamItems && first < c.count; ++first) {
+    for (; list.count < kAdamItems && c.count > first; ++first) {
       const octavo_adam_item &item = c.items[first];
       const AdamItem made = item_of(item, list.chunks);
       if ((may_be_codes && is_codes(c, made)) != are_codes) continue;
