@@ -1,11 +1,11 @@
-/* octavo/draft/streams.h: streams and graphs of a device, for programs without its own library.
+/* octavo/draft/streams.h: streams and graphs of a device, without the device's library.
  *
  * Provisional, as all of octavo/draft: the id and the numbers change when anything of it changes.
  *
- * Hosts make streams and graphs with their framework; this table is for what has none, such as
- * `octavo plugin verify`. `stream` is what the calls of kernels take: null is the default stream. A
+ * Hosts make streams and graphs with their framework; `octavo plugin verify` has no framework and
+ * uses this table. `stream` is what the calls of kernels take: null is the default stream. A
  * stream may be used with every ctx of its device. A stream from make_stream waits for no other
- * one, also not for the default stream, unless `order` says so.
+ * one, also not for the default stream, without `order`.
  */
 #ifndef OCTAVO_DRAFT_STREAMS_H
 #define OCTAVO_DRAFT_STREAMS_H
@@ -16,10 +16,11 @@
 
 #define OCTAVO_KIND_STREAMS 0x8032u
 
-/* What current_device answers, and set_current_device takes, for a thread without a device. */
+/* The answer of current_device, and a value of set_current_device, for a thread without a device.
+ */
 #define OCTAVO_NO_CURRENT_DEVICE (-1)
 
-/* What octavo_kernels.get_extension returns for OCTAVO_STREAMS_ID. Required: every function, but
+/* The answer of octavo_kernels.get_extension to OCTAVO_STREAMS_ID. Required: every function, but
  * those that may be null. */
 typedef struct octavo_streams {
   uint32_t size;
@@ -27,7 +28,7 @@ typedef struct octavo_streams {
   octavo_status (*make_stream)(void *ctx, void **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* `stream` may be null. No work may be queued on it. */
   void (*destroy_stream)(void *ctx, void *stream) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* What is queued on `stream` from now on starts after all that is queued on `before` now. */
+  /* Work that is queued on `stream` from now on starts after all work on `before`. */
   octavo_status (*order)(void *ctx, void *stream,
                          void *before) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;
   /* Waits for all that is queued on `stream`, and for nothing else. */
