@@ -3,7 +3,8 @@
  * These rules hold for every header of the ABI:
  *   - A struct that can grow starts with {uint32_t size; uint32_t kind;}. `size` is the number of
  *     bytes through the last field that its writer knows. A reader uses min(its own size, `size`)
- *     bytes and treats the rest as zero. Zero always means "as before". `kind` is one of
+ *     bytes and treats the rest as zero. Zero always means "as before". Every writer knows the
+ *     fields of minor 0: a smaller size may be refused with OCTAVO_INVALID. `kind` is one of
  *     OCTAVO_KIND_... below.
  *   - Never copy such a struct from the other side by assignment: that may read past its end. Copy
  *     it with OCTAVO_TAKE, and test for a field newer than minor 0 with OCTAVO_HAS.
@@ -13,17 +14,19 @@
  *     comes with a way to test for support: a new interface id, a flag, or a field that the peer
  *     fills in.
  *   - A function pointer in a plugin's table may be null or past the table's `size`: the plugin
- *     does not implement it. The comment of each table names the functions that must be there;
- *     liboctavo refuses a table without one. Tables returned by liboctavo are complete; a missing
- *     function is a stub that returns OCTAVO_UNSUPPORTED.
+ *     does not implement it. The comment of each table names the functions that must be there:
+ *     a host refuses a table without one, as liboctavo does. Tables returned by liboctavo are
+ *     complete; a missing function is a stub that returns OCTAVO_UNSUPPORTED.
  *   - A struct marked "frozen" never changes within a major version. It has no size and kind, and
  *     only frozen structs may be elements of arrays.
- *   - Reserved fields and unused flags must be 0. Setup functions reject any other value.
+ *   - Reserved fields and unused flags must be 0. Setup functions answer OCTAVO_INVALID to any
+ *     other value. A pointer is not null unless its comment says that it may be.
  *   - Memory is freed by the side that allocated it. Strings and structs passed to a function are
- *     borrowed for the duration of the call; the callee copies what it keeps. Strings in a plugin's
- *     tables are static. octavo_verdict states the lifetime of its own.
+ *     borrowed for the duration of the call; the callee, or the sink, copies what it keeps. Strings
+ *     in a plugin's tables are static. octavo_verdict states the lifetime of its own.
  *   - No exception, longjmp or signal crosses the ABI.
- *   - Unknown enumerator values are valid input: return OCTAVO_UNSUPPORTED, never abort. A host
+ *   - Unknown enumerator values are valid input: return OCTAVO_UNSUPPORTED, never abort; where a
+ *     function gives a verdict, DECLINE. OCTAVO_INVALID is for values that stay invalid. A host
  *     refuses, at seal, what it could not call correctly, and keeps what only describes:
  *
  *       field                                          a host that does not know the value
@@ -64,7 +67,7 @@
 
 /* Identifies these headers until ABI 1.0 is released, for display: the candidate, whose number is
  * also in OCTAVO_PLUGIN_SYMBOL, and a hash of all declarations. */
-#define OCTAVO_ABI_HEADERS "rc4-76a6447d"
+#define OCTAVO_ABI_HEADERS "rc4-9f2240da"
 
 #define OCTAVO_ABI_MAJOR 1
 #define OCTAVO_ABI_MINOR 0 /* the newest minor version described by this header */
@@ -119,11 +122,11 @@ OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only")
 /* Every function of the ABI has one thread tag and one phase tag.
  *   THREAD_CONTROL  any thread; the session (of kernels: the ctx) is the call's alone. No other
  *                   call on it runs, and none that was queued is still at work
- *   THREAD_STREAM   any thread, next to other such calls that are ordered before or after it, or
- *                   that neither write, update nor clear what this one reads or writes (a slot,
- *                   `saved`, a workspace, a tensor), nor read what this one writes. They may
- *                   accumulate into one slot: kernels combine atomically. So quantize_weight,
- *                   end_step and optimizer_step exclude each forward and backward with their slots
+ *   THREAD_STREAM   any thread. Of two such calls one is ordered before the other if it writes,
+ *                   updates or clears what the other reads or writes: a slot, `saved`, a workspace,
+ *                   a tensor. Otherwise they may run at once. Both may accumulate into one slot:
+ *                   kernels combine atomically. So quantize_weight, end_step and optimizer_step
+ *                   exclude each forward and backward with their slots
  *   THREAD_ANY      any thread, at any time
  *   PHASE_SETUP     may allocate, lock and search
  *   PHASE_STEP      as PHASE_HOT, but may take long
@@ -131,16 +134,19 @@ OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only")
  *                   memory from the host
  *
  * One call is ordered before another if it returned before the other began and, on a device, both
- * are on one stream or an event orders their streams. To order streams is the host's task.
+ * are on one stream or an event orders their streams. To order streams is the host's task. One ctx
+ * of kernels serves any number of sessions and threads.
  *
  * On a device with streams a call is queued on `stream`: OCTAVO_OK means no more than that. Its
  * memory, workspaces included, is in use until the stream has passed it; its structs and lists are
- * not. Ordered calls may share a workspace. What fails on the device is reported by a later call on
- * it, or by octavo_memory.synchronize. `stream` is what the device's own interface has
+ * not. Ordered calls may share a workspace. A failure on the device is reported by a later call on
+ * it, or by octavo_memory.synchronize: all outputs since the last synchronize are undefined
+ * then, and a host continues from a checkpoint. `stream` is what the device's own interface has
  * (cudaStream_t, hipStream_t, sycl::queue *); null is the default stream of that interface, of CUDA
- * the legacy one, and the only value on a CPU. The thread's current device need not be the
- * session's, and is the same afterwards. A backend passes `stream` on to kernels and does not read
- * it: it means what the kernels table makes of it. */
+ * the legacy one. Kernels of a CPU do not read it; pass null. A backend passes any value on to
+ * the kernels and reads none, on every device: a table that a host puts in front of the kernels may
+ * give it another meaning. The thread's current device need not be the session's, and is the same
+ * afterwards. */
 #define OCTAVO_THREAD_CONTROL
 #define OCTAVO_THREAD_STREAM
 #define OCTAVO_THREAD_ANY
@@ -150,11 +156,11 @@ OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only")
 
 /* Result of a function. Every value other than OCTAVO_OK is a failure, including values that the
  * caller does not know. The details are reported through octavo_host.diagnose before the function
- * returns. */
+ * returns, once, by who found them. */
 typedef uint32_t octavo_status;
 #define OCTAVO_OK 0u
 #define OCTAVO_UNSUPPORTED 1u   /* valid, but not supported by this implementation */
-#define OCTAVO_INVALID 2u       /* malformed argument: value, shape, type, or an unexpected null */
+#define OCTAVO_INVALID 2u       /* malformed argument: value, shape, an unknown id, or a null */
 #define OCTAVO_WRONG_STATE 3u   /* valid call at the wrong time, or on a closed handle */
 #define OCTAVO_INCOMPATIBLE 4u  /* incompatible versions */
 #define OCTAVO_FAILED_DEVICE 5u /* the device or its driver failed */
@@ -163,7 +169,7 @@ typedef uint32_t octavo_status;
 
 /* UTF-8 text, not necessarily null-terminated. `data` may be null when size is 0. liboctavo reads
  * at most 4096 bytes of a plugin's text: of a longer one it shows the size only. It shows control
- * characters and bytes that are no UTF-8 as \n or \x1b, and refuses them in names of options and
+ * characters and bytes that are not UTF-8 as \n or \x1b, and refuses them in names of options and
  * slots and in values of options. Frozen. */
 typedef struct octavo_str {
   const char *data;
@@ -192,7 +198,7 @@ typedef struct octavo_value {
 } octavo_value;
 
 /* The `kind` of each growable struct. Values are never reused. octavo_kernels.workspace_bytes uses
- * it to distinguish call structs; elsewhere it serves checks only. */
+ * it to distinguish call structs; elsewhere a reader may check it, and need not. */
 enum {
   OCTAVO_KIND_DIAGNOSTIC = 1,
   OCTAVO_KIND_VERDICT = 2,

@@ -6,26 +6,39 @@
  *      | add_parameter, add_linear (any order, weight before its linear)  |
  *      +------------> seal -> SEALED ------- add_*, seal again -----------+
  *                               |
- *   one step:  quantize_weight   every parameter whose weight changed, also after loading and after
- *                                a seal that added a linear of it
+ *   one step:  quantize_weight   every weight of a linear before its first forward, changed or
+ *                                not; again after each change, loading, or seal of a linear of it
  *              { linear_forward -> linear_backward }*   any order, batch size, thread, repetition
  *              host: combine REDUCE slots over ranks; step the weights
  *              end_step          once; the only verb that changes scales and clears accumulators
  *   close_session (in any state, with no call in flight)
  *
  * A session is immutable after seal: the result of a hot verb depends only on its arguments and the
- * options. Scales change only in end_step, so a recomputed forward is bit-identical to the first.
+ * options. The one thing that a session may remember is that a weight was quantized: a forward
+ * without an earlier quantize_weight, or octavo_shard.place, of its weight in this session may be
+ * refused with OCTAVO_WRONG_STATE, in evaluation also, even if the slots have its codes. A queued
+ * call counts, a failed one does not, and a later seal does not undo it.
+ *
+ * Scales change only in end_step, so a recomputed forward is bit-identical to the first. The amax
+ * of a weight enters its history by quantize_weight only. A run that leaves it out after a skipped
+ * step, since no weight changed, has other scales than a run that was resumed there.
+ *
  * If a setup verb fails, the session is unchanged. If a step or hot verb fails, the outputs and
- * accumulators of that call are undefined; everything else is unchanged and the session remains
- * usable. A host that goes on then sets the accumulators to their initial value. A verb need
- * not be called if no slot in its list has an access for it, nor quantize_weight of a parameter
- * without linears, nor one with M = 0, unless it is to overwrite. Verbs of sealed objects are legal
- * in OPEN, too.
+ * accumulators of that call are undefined, and so are the gradients that it adds to; everything
+ * else is unchanged and the session remains usable. A host that goes on drops these gradients and
+ * sets the accumulators, of pools the columns in the call's list, to their initial value.
+ *
+ * Need not be called: a verb without an access to any slot of its list, and a verb with M = 0 that
+ * is not to overwrite; a forward with M = 0 is left out only together with its backward. Must not
+ * be called: quantize_weight of a parameter without sealed linears (perhaps all were declined).
+ * Verbs of sealed objects are also legal in OPEN. An id that no seal covers is unknown:
+ * OCTAVO_INVALID.
  *
  * What a host may do, and a backend must bear:
  *   - end_step after a step that changed no weight, after evaluation only, or again without a call
- *     in between: the rules of scales say what an amax of 0 does. Without end_step, accumulators
- *     keep growing and scales stay.
+ *     in between: the rules of scales say what an amax of 0 does, and history_flags of
+ *     octavo_delayed_scale_update whether it enters. Without end_step, accumulators keep growing
+ *     and scales stay.
  *   - a recomputed forward: it accumulates again, which changes no MAX, and counts twice in SUM
  *     slots. Those are telemetry.
  *   - another weight between a forward and its backward: after quantize_weight, backward takes the
@@ -35,8 +48,10 @@
  *   - evaluation in between: quantize_weight does not depend on OCTAVO_FORWARD_EVALUATION.
  *   - diagnose is called from any thread of the plugin, and never calls back into it.
  * Inputs and outputs of one call do not overlap, except that accumulated and updated memory is read
- * and written: y is not x, dx is not dy, and dw is no slot. dw, db and gradient slots are updated,
- * not accumulated in the sense of OCTAVO_ACCESS_ACCUMULATE: calls that write one are ordered.
+ * and written: y is not x, dx is not dy. dw is not a slot, except that it is the same tensor as the
+ * native slot of role GRADIENT of a parameter that has one. Calls that add to one dw, db or
+ * gradient slot are ordered; only slots with OCTAVO_ACCESS_ACCUMULATE take concurrent calls. Values
+ * beyond the dtype of an output become infinity.
  */
 #ifndef OCTAVO_BACKEND_H
 #define OCTAVO_BACKEND_H
@@ -51,7 +66,8 @@ typedef struct octavo_kernels_caps octavo_kernels_caps;
 typedef struct octavo_session octavo_session; /* opaque, defined by each backend */
 
 /* An option of the backend: a key of the configuration table [fp8.<id>]. The caller, such as
- * liboctavo, checks type, range and choices; a backend may rely on it. */
+ * liboctavo, checks type, range and choices; a backend may rely on it. open_session answers
+ * OCTAVO_INVALID to a name that the backend does not list. */
 typedef struct octavo_option {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_OPTION */
@@ -78,23 +94,29 @@ typedef struct octavo_option_value {
 } octavo_option_value;
 
 enum {
-  /* Equal inputs must give equal bits. The kernels guarantee this; a backend that cannot declines
-   * in check_session. */
+  /* Equal inputs must give equal bits in every run. The host checks that the caps have
+   * OCTAVO_CAPS_DETERMINISTIC; a backend that differs between runs on such kernels declines in
+   * check_session. */
   OCTAVO_SESSION_DETERMINISTIC = 1
 };
 
-/* What a session runs on. The pointers are valid as long as the session, except `options`. */
+/* The device, kernels and options of a session. The struct and `options` are valid during the call,
+ * the other pointers as long as the session. A backend calls neither describe nor probe_device,
+ * open_device or close_device of the kernels. */
 typedef struct octavo_session_desc {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_SESSION_DESC */
   octavo_device device;
   const octavo_host *host;
-  const octavo_kernels *kernels;      /* complete: who opens the session fills in stubs */
+  const octavo_kernels *kernels;      /* no function up to the host's own sizeof is null, and `size`
+                                         is that: who opens the session fills in stubs, which
+                                         return OCTAVO_UNSUPPORTED and report nothing */
   const octavo_kernels_caps *caps;    /* capabilities of kernels_ctx */
   void *kernels_ctx;                  /* the first argument of every kernel */
-  const octavo_option_value *options; /* every option, defaults included; valid during the call */
+  const octavo_option_value *options; /* every option once, defaults included, in any order. A
+                                         backend takes a missing one for its default */
   uint64_t option_count;
-  uint64_t flags; /* OCTAVO_SESSION_... */
+  uint64_t flags; /* OCTAVO_SESSION_...; open_session answers OCTAVO_INVALID to an unknown one */
 } octavo_session_desc;
 
 enum {
@@ -104,28 +126,28 @@ enum {
 
 typedef struct octavo_parameter_desc {
   uint32_t size;
-  uint32_t kind;   /* OCTAVO_KIND_PARAMETER_DESC */
-  octavo_str name; /* unique in the session; used in checkpoint keys */
-  int64_t rows;    /* N; 1 for a vector */
-  int64_t cols;    /* K */
-  uint32_t dtype;  /* of the host: OCTAVO_F32, OCTAVO_BF16 or OCTAVO_F16 */
-  uint32_t gradient_dtype;
-  uint32_t flags; /* OCTAVO_PARAMETER_... */
+  uint32_t kind;           /* OCTAVO_KIND_PARAMETER_DESC */
+  octavo_str name;         /* unique among the parameters of the session; used in checkpoint keys */
+  int64_t rows;            /* N; 1 for a vector */
+  int64_t cols;            /* K */
+  uint32_t dtype;          /* of the host: OCTAVO_F32, OCTAVO_BF16 or OCTAVO_F16 */
+  uint32_t gradient_dtype; /* likewise, of a gradient slot; not read if FROZEN */
+  uint32_t flags;          /* OCTAVO_PARAMETER_... */
   uint32_t reserved;
 } octavo_parameter_desc;
 
 /* A use of a LINEAR_WEIGHT parameter: y[M, N] = x[M, K] w[N, K]^T + bias[1, N]. Tied weights are
- * several linears with one parameter. */
+ * several linears with one parameter. Whether a call has a bias is each call's. */
 typedef struct octavo_linear_desc {
   uint32_t size;
   uint32_t kind;   /* OCTAVO_KIND_LINEAR_DESC */
   octavo_str name; /* unique among the linears of the session */
   uint32_t weight; /* parameter id */
   uint32_t flags;  /* 0 */
-  /* Options that differ from the session's, for this linear alone; null and 0 if none. A backend
-   * that cannot follow one declines the linear with OCTAVO_REASON_OPTION, as where the weight,
-   * which other linears share or a seal has fixed, would need other slots. Valid during the call.
-   */
+  /* Options for this linear alone, also with the session's value; null and 0 if none. A backend
+   * that cannot follow one declines the linear with OCTAVO_REASON_OPTION: one that it does not
+   * list, or where the weight, which other linears share or a seal has fixed, would need other
+   * slots. Valid during the call. */
   const octavo_option_value *options;
   uint64_t option_count;
 } octavo_linear_desc;
@@ -141,10 +163,19 @@ enum {
   /* Outside of training the layer is to run in the host's precision: a host with a linear of its
    * own calls that, with its gradients. One without calls linear_forward with
    * OCTAVO_FORWARD_EVALUATION, and the backend computes the same product. */
-  OCTAVO_LINEAR_EVALUATES_IN_HOST = 2
+  OCTAVO_LINEAR_EVALUATES_IN_HOST = 2,
+  /* x, y, dy and dx of this dtype are declined: linear_forward and linear_backward answer
+   * OCTAVO_UNSUPPORTED and write nothing. A host converts before the call, or tells its user which
+   * dtypes are taken; it never computes something else in silence. At most two of the three; bias,
+   * dw, db and the input of a prologue are not concerned. */
+  OCTAVO_LINEAR_DECLINES_F32 = 4,
+  OCTAVO_LINEAR_DECLINES_BF16 = 8,
+  OCTAVO_LINEAR_DECLINES_F16 = 16
 };
 
-/* What the host must provide for the calls of a linear. Constant after the seal of the linear. */
+/* Memory and inputs that the host must provide for the calls of a linear. Constant after the seal
+ * of the linear. The content of a workspace is undefined before and after a call; its address may
+ * be null where the size is 0. */
 typedef struct octavo_linear_plan {
   uint32_t size;
   uint32_t kind;       /* OCTAVO_KIND_LINEAR_PLAN */
@@ -161,21 +192,22 @@ typedef struct octavo_weight_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_WEIGHT_CALL */
   uint32_t parameter;
-  uint32_t flags;     /* 0 */
-  void *stream;       /* the device's stream; null on a CPU */
+  uint32_t flags; /* 0 */
+  void *stream;
   void *const *slots; /* the parameter's list */
-  void *workspace;    /* the largest weight_workspace of the parameter's linears */
+  void *workspace;    /* the largest weight_workspace of the parameter's sealed linears */
 } octavo_weight_call;
 
 enum {
   OCTAVO_FORWARD_EVALUATION = 1 /* the model is not being trained: `saved` is null, and the backend
                                    may compute in the host's precision. Never set it for a forward
-                                   that is recomputed in backward */
+                                   that is recomputed in backward. Pass null for slots with
+                                   ACCUMULATE, or scales follow the evaluation's data also */
 };
 
 /* Arguments of linear_forward: y = x w^T + bias. x, y and bias are f32, bf16 or f16, each on its
- * own; they may differ from call to call. Sizes of the plan hold for all of them, and for M up to
- * 2^40. */
+ * own, as far as plan.flags takes them; they may differ from call to call. Sizes of the plan hold
+ * for all of them, and for M up to 2^40. */
 typedef struct octavo_forward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_FORWARD_CALL */
@@ -186,22 +218,25 @@ typedef struct octavo_forward_call {
   octavo_tensor *y;          /* [M, N], overwritten; must not overlap x */
   const octavo_tensor *bias; /* [1, N] or null */
   void *const *slots;        /* the linear's list */
-  void *saved;               /* plan.saved bytes, all written; null if no backward follows or the
-                                size is 0 */
-  void *workspace;           /* plan.forward_workspace bytes */
+  void *saved; /* plan.saved bytes, all written, also with M = 0; null if no backward of this call
+                  follows (one that is recomputed later) or the size is 0. y and what is recorded
+                  do not depend on it */
+  void *workspace; /* plan.forward_workspace bytes */
 } octavo_forward_call;
 
 enum {
   OCTAVO_BACKWARD_OVERWRITE =
-      1, /* write dw and db instead of accumulating; with M = 0 they are 0 */
+      1, /* write dw and db instead of adding to them; with M = 0 they are 0. A host that wants only
+            one of the two written, as with tied weights that have a bias each, clears that one
+            itself and leaves the flag out */
   OCTAVO_BACKWARD_SKIP_WEIGHT = 2 /* leave out dw, even one that is given or a slot: it follows in a
                                      separate call, or never. db is computed if it is not null, so
                                      pass it to one of the two calls */
 };
 
 /* Arguments of linear_backward: dx = dy w, dw += dy^T x, db += column sums of dy. An output that is
- * null is not computed. dy, x, dx, dw and db are f32, bf16 or f16, each on its own; dw is in the
- * parameter's gradient_dtype as a rule. */
+ * null is not computed, in any call; a call without outputs need not record. dy, x, dx, dw and db
+ * are f32, bf16 or f16, each on its own, whatever gradient_dtype is. */
 typedef struct octavo_backward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_BACKWARD_CALL */
@@ -209,16 +244,17 @@ typedef struct octavo_backward_call {
   uint32_t flags; /* OCTAVO_BACKWARD_... */
   void *stream;
   const octavo_tensor *dy; /* [M, N] */
-  const octavo_tensor *x;  /* [M, K] with OCTAVO_LINEAR_NEEDS_X, otherwise ignored */
+  const octavo_tensor *x;  /* [M, K] with OCTAVO_LINEAR_NEEDS_X; otherwise not read, may be null */
   octavo_tensor *dx;       /* [M, K], overwritten */
-  octavo_tensor *dw;       /* [N, K], with OCTAVO_GRADIENT_TENSOR only */
+  octavo_tensor *dw;       /* [N, K], with OCTAVO_GRADIENT_TENSOR; with NONE not read or null */
   octavo_tensor *db;       /* [1, N] */
   void *const *slots;      /* the linear's list */
   const void *saved;       /* as written by forward; not modified, so backward may be repeated */
   void *workspace;         /* plan.backward_workspace bytes */
 } octavo_backward_call;
 
-/* Arguments of end_step, which derives the next scales and clears the accumulators. */
+/* Arguments of end_step, which derives the next scales and clears the accumulators, also the
+ * slot of role NONFINITE. */
 typedef struct octavo_step_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_STEP_CALL */
@@ -227,24 +263,27 @@ typedef struct octavo_step_call {
 } octavo_step_call;
 
 /* Required: every function, but quantize_weight and end_step where no slot has an access for
- * them. */
+ * them: a host refuses such a slot at seal, and does not call what is missing. */
 typedef struct octavo_backend {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_BACKEND */
   /* Emits every option. The result is the same for every call. */
   octavo_status (*list_options)(const octavo_option_sink *sink)
       OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* Emits verdicts on whether open_session would succeed, without side effects. A single DECLINE is
-   * a refusal. The status only indicates whether the check itself could be made. */
+  /* Emits verdicts on whether open_session would succeed, at least one, without side effects. A
+   * single DECLINE is a refusal: the host does not open the session. The status only indicates
+   * whether the check itself could be made: it is OCTAVO_INVALID, perhaps without a verdict, for a
+   * malformed description. */
   octavo_status (*check_session)(const octavo_session_desc *desc, const octavo_verdict_sink *sink)
       OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* On success, *out is a new session; free it with close_session. */
   octavo_status (*open_session)(const octavo_session_desc *desc,
                                 octavo_session **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* Adds a parameter or a linear. Parameters that are no weight of a linear are for
+  /* Adds a parameter or a linear. Parameters other than weights of linears are for
    * octavo.optimizer/2; without it a host need not add them. Ids count from 0 in the order of
-   * accepted objects. OCTAVO_OK with a DECLINE verdict means that the host keeps the object in its
-   * own precision; the session is then unchanged and no id is assigned. */
+   * accepted objects. OCTAVO_OK with a DECLINE verdict, as for a dtype or shape that the backend
+   * does not take, means that the host keeps the object in its own precision, or offers it again
+   * with other options; the session and *id are then unchanged. */
   octavo_status (*add_parameter)(octavo_session *s, const octavo_parameter_desc *desc,
                                  octavo_verdict *verdict,
                                  uint32_t *id) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
@@ -252,7 +291,8 @@ typedef struct octavo_backend {
                               octavo_verdict *verdict,
                               uint32_t *id) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
   /* Emits the slots and uses of the objects added since the last seal. What has been emitted never
-   * changes: a later seal adds pools of its own and appends to the session's list. */
+   * changes: a later seal adds pools of its own, and of the lists of earlier objects only the
+   * session's grows. Equal calls in equal order emit the same, ids included. */
   octavo_status (*seal)(octavo_session *s,
                         const octavo_slot_sink *sink) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
   /* Fills in the plan of a sealed linear. */

@@ -3,8 +3,8 @@
  * Optional. The operation in front of a linear layer (octavo_prologue) is computed while its result
  * is quantized, so that the result is never written in the host's precision. The host computes the
  * backward pass of the prologue itself, from the dx of linear_backward, the prologue's input and,
- * for norms, mean and rstd. It does not need the prologue's result. Kernels compute a prologue
- * apart from a linear: octavo_run_session_desc(run)->kernels->prologue.
+ * for norms, mean and rstd. It does not need the prologue's result. octavo_kernels.prologue
+ * computes one apart from a linear.
  */
 #ifndef OCTAVO_FUSED_H
 #define OCTAVO_FUSED_H
@@ -20,7 +20,8 @@ typedef struct octavo_fused_forward_call {
   uint32_t size;
   uint32_t kind;                      /* OCTAVO_KIND_FUSED_FORWARD_CALL */
   const octavo_forward_call *forward; /* its x has a shape and a dtype but null data; its workspace
-                                         has the size given by `workspace` below */
+                                         has the size given by `workspace` below; `saved` and
+                                         `slots` are as in the linear's own forward */
   const octavo_prologue *prologue;
 } octavo_fused_forward_call;
 

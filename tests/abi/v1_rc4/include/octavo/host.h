@@ -1,7 +1,8 @@
 /* octavo/host.h: the services that a host offers to plugins: diagnostics and extensions.
  *
  * Implemented by liboctavo and by hosts; called by plugins and kernels. The octavo_host passed to
- * octavo_plugin_query_1 stays valid until the process exits.
+ * octavo_plugin_query_1 stays valid until the process exits, and the host of a session as long as
+ * the session.
  */
 #ifndef OCTAVO_HOST_H
 #define OCTAVO_HOST_H
@@ -21,12 +22,13 @@ typedef struct octavo_diagnostic {
   uint32_t size;
   uint32_t kind;      /* OCTAVO_KIND_DIAGNOSTIC */
   octavo_status code; /* that the failing call returns, or OCTAVO_OK */
-  uint32_t severity;  /* OCTAVO_SEVERITY_... */
+  uint32_t severity;  /* OCTAVO_SEVERITY_...; ERROR with a failure */
   octavo_str domain;  /* the sender: "octavo.config", "te", ... */
   octavo_str text;
 } octavo_diagnostic;
 
-/* The stage at which a verdict was reached. */
+/* The stage of a verdict: before the library is loaded, its tables, probe_device,
+ * check_session, add_parameter and add_linear. */
 enum {
   OCTAVO_LEVEL_MANIFEST = 1,
   OCTAVO_LEVEL_PLUGIN = 2,
@@ -49,7 +51,7 @@ enum {
   OCTAVO_REASON_DTYPE = 5,     /* unsupported dtype */
   OCTAVO_REASON_SHAPE = 6,     /* unsupported shape */
   OCTAVO_REASON_OPTION = 7,    /* unsupported value of an option */
-  OCTAVO_REASON_POLICY = 8,    /* disabled by the configuration */
+  OCTAVO_REASON_POLICY = 8,    /* disabled by the configuration, or by an option of the backend */
   OCTAVO_REASON_TOO_SMALL = 9, /* FP8 would not be faster */
   OCTAVO_REASON_MANIFEST = 10, /* the manifest is missing, malformed or contradicts the library */
   OCTAVO_REASON_TRUST = 11,    /* unacceptable owner, mode or hash of a file */
@@ -95,7 +97,8 @@ typedef struct octavo_host {
   uint32_t abi_major;
   uint32_t abi_minor;
   void *ctx;
-  /* Never null. Must return promptly. `d` and everything it refers to is valid during the call. */
+  /* Never null. Must return promptly, but may take a short lock. `d` and everything it refers to is
+   * valid during the call. */
   void (*diagnose)(void *ctx, const octavo_diagnostic *d) OCTAVO_THREAD_ANY;
   /* Returns the extension with exactly this id, or null. The pointer itself is never null. */
   const void *(*get_extension)(void *ctx, octavo_str id)OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;

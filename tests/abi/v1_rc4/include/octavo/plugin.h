@@ -2,9 +2,21 @@
  *
  * A plugin is a shared library that exports OCTAVO_PLUGIN_SYMBOL and nothing else, together with a
  * manifest `<id>.octavo-plugin.toml` in the same directory. To install it, copy both files into a
- * directory of the search path. liboctavo never unloads a library. docs/writing_a_plugin.md has
- * the keys of the manifest, docs/writing_kernels.md those of kernels. A host without liboctavo
- * loads the library with RTLD_NOW and RTLD_LOCAL, and needs no manifest.
+ * directory of the search path. liboctavo never unloads a library.
+ *
+ * `octavo plugin manifest ID --version V --options ID.so` prints the manifest, the options with the
+ * texts of list_options included. A host without liboctavo needs these keys of it:
+ *
+ *   manifest_version = 1, [plugin] name = the id, version
+ *   [library]   linux-x86_64 = "te.so"   the file, next to the manifest; other keys are other
+ *                                        platforms. Or { file = "te.so", sha256 = "..." }
+ *   [abi]       major = 1, minor = 0     the least ABI of a host; built_minor is for display
+ *   [requires]  libc = "glibc-2.34", os, arch, cpu, libraries: refuse it where one is not met
+ *   [kernels]   kind = "cuda"            of kernels only: their kind of device
+ *
+ * [provides] is for display; get_interface has the answer. Such a host loads the library
+ * with RTLD_NOW and RTLD_LOCAL. It can do without the manifest: get_interface tells a backend from
+ * kernels, and probe_device which devices they are for.
  */
 #ifndef OCTAVO_PLUGIN_H
 #define OCTAVO_PLUGIN_H
@@ -38,8 +50,9 @@ typedef struct octavo_plugin {
 
 /* Returns the plugin's static table in *out. May be called repeatedly and concurrently; the result
  * is always the same table. There is no init and no shutdown function, because all resources of a
- * plugin belong to its sessions. The plugin may keep `host`, but a session reports through
- * octavo_session_desc.host. Returns OCTAVO_INCOMPATIBLE if OCTAVO_HOST_FITS is 0. */
+ * plugin belong to its sessions. The plugin may keep the first `host` for calls without a
+ * session, such as list_options; a session reports through octavo_session_desc.host. Returns
+ * OCTAVO_INCOMPATIBLE if OCTAVO_HOST_FITS is 0. */
 OCTAVO_EXPORT octavo_status octavo_plugin_query_1(
     const octavo_host *host, const octavo_plugin **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 

@@ -8,22 +8,27 @@
 #include "octavo/tensor.h"
 
 /* Values of octavo_prologue.op. Variances are biased: the mean of squared distances from the mean.
- * rstd = 1 / sqrt(variance + eps). */
+ * rstd = 1 / sqrt(variance + eps). Formulas of norms are literal: each operation is rounded to
+ * fp32, from left to right. Activations are the functions of kernels/format/activation.h, which
+ * CMake's octavo::format has. A norm needs a column. A sum over a row is 16 sums of the columns
+ * with equal remainders modulo 16, in ascending order from 0, added in halves: 8 + 8, 4 + 4, 2 + 2,
+ * 1 + 1. */
 enum {
   OCTAVO_PROLOGUE_LAYER_NORM = 1, /* (x - mean) * rstd * gamma + beta, mean and rstd per row */
   OCTAVO_PROLOGUE_RMS_NORM = 2,   /* x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + eps) */
   OCTAVO_PROLOGUE_GELU = 3,       /* x * Phi(x), computed with erf */
   OCTAVO_PROLOGUE_GELU_TANH = 4,  /* x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) */
-  OCTAVO_PROLOGUE_SWIGLU = 5      /* silu(gate) * up; `in` is [M, 2K]: gate, then up */
+  /* silu(gate) * up, silu(v) = v / (1 + exp(-v)); `in` is [M, 2K]: gate, then up */
+  OCTAVO_PROLOGUE_SWIGLU = 5
 };
 
 /* An operation on the input of a linear layer before it is quantized. Computed in fp32, on plain
- * tensors. Fields that an op does not have are null. */
+ * tensors. Pointers that an op does not have are null. */
 typedef struct octavo_prologue {
   uint32_t size;
   uint32_t kind;              /* OCTAVO_KIND_PROLOGUE */
   uint32_t op;                /* OCTAVO_PROLOGUE_... */
-  float eps;                  /* norms only */
+  float eps;                  /* norms only, finite and >= 0; others do not read it */
   const octavo_tensor *in;    /* [M, K]; SWIGLU: [M, 2K] */
   const octavo_tensor *gamma; /* [1, K], norms only, which need it */
   const octavo_tensor *beta;  /* [1, K], LAYER_NORM only; may be null */
@@ -34,8 +39,9 @@ typedef struct octavo_prologue {
 typedef struct octavo_quantize octavo_quantize; /* kernels.h */
 
 /* Arguments of prologue, which writes the result to `out`, and of prologue_quantize, which
- * quantizes the result directly. There, quantize->in has the shape and dtype of the result but null
- * data; the codes are bit-identical to prologue followed by quantize. */
+ * quantizes the result directly. There, quantize->in has the shape and dtype of the result, and its
+ * data is not read; the codes are bit-identical to prologue followed by quantize, of the same
+ * kernels. */
 typedef struct octavo_prologue_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_PROLOGUE_CALL */

@@ -1,29 +1,31 @@
 /* octavo/rules.h: the rules that derive a scale from the amax of a tensor, a row or a block.
  *
- * M is octavo_quantize.format_max. a is the amax, or eps where that is larger. Each operation is
- * rounded to fp32, and scale_inv = fl32(1 / scale) unless a rule says otherwise. `kept` is the old
- * scale that the call gives, or 1.
+ * M is the format_max of the call. a is the amax, or eps where that is larger; an amax that a cast
+ * finds is never NaN or below 0. Each operation is rounded to fp32, and scale_inv = fl32(1 / scale)
+ * unless a rule states another one. `kept` is the old scale that the call gives, or 1.
  *
- *   rule         scale                            a is 0 or NaN   a is Inf   scale overflows
+ *   rule         scale                            a <= 0 or NaN   a is Inf   scale overflows
  *   QUOTIENT     M / a                            kept            kept       L
  *   POW2         QUOTIENT, then rounded down to   kept            kept       L, rounded down
  *                a power of two
  *   RECIPROCAL   (1 / a) * M                      kept            kept       FLT_MAX
  *   MSAMP        2^floor(log2((1 / a) * M))       kept            kept       2^floor(log2(M / a))
- *   MX_UP        2^(127 - code): code is the      code 0 (NaN:    code 254   code 0
- *                smallest with 2^(code - 127) >=  255)
+ *   MX_UP        2^(127 - code): code is the      code 0          code 254   (impossible)
+ *                smallest with 2^(code - 127) >=
  *                a * (1 / M), 0 to 254
- *   MX_FLOOR     2^(127 - code), code =           code 0 (NaN:    code 255   code 0
- *                max(0, floor(log2(a)) + 127 -    255)
+ *   MX_FLOOR     2^(127 - code), code =           code 0          code 255   (impossible)
+ *                max(0, floor(log2(a)) + 127 -
  *                floor(log2(M)))
  *   DEEPGEMM     1 / scale_inv, scale_inv =       1e-4 / 448      scale 0    (impossible)
- *                max(a, fl32(1e-4)) / 448         (NaN: NaN)
+ *                max(a, fl32(1e-4)) / 448
  *
  * L is FLT_MAX for a tensor or row, and for a block the largest value of the dtype of `in` (FLT_MAX
- * for codes). MSAMP limits its exponent to -126 .. 127. E8M0 code c stands for 2^(c - 127), and 255
- * for NaN. DEEPGEMM_POW2 rounds scale_inv up to a power of two, from 2^-126 to 2^127.
+ * for codes). floor(log2(M / a)) is of the real quotient. MSAMP limits its exponent to -126 ..
+ * 127. E8M0 code c stands for 2^(c - 127), and 255 for NaN: with code 255 the scale is NaN, and so
+ * is every code of the block but its padding. DEEPGEMM_POW2 rounds scale_inv up to a power of two,
+ * from 2^-126 to 2^127, 2^127 where a is Inf.
  *
- *   tensor and rows     QUOTIENT, POW2, RECIPROCAL, MSAMP; a tensor also GIVEN
+ *   tensor and rows     QUOTIENT, POW2, RECIPROCAL, MSAMP; a tensor in a cast also GIVEN
  *   blocks of 128, f32  QUOTIENT, POW2, DEEPGEMM, DEEPGEMM_POW2 (both of E4M3 codes), kept = 1
  *   blocks of 32, E8M0  MX_UP, MX_FLOOR
  *

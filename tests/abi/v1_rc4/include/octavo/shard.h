@@ -10,8 +10,8 @@
  *   place     the packets into the slots of the weight, in place of quantize_weight
  *
  * place leaves the bytes in the slots that quantize_weight leaves for the whole weight. The weight
- * itself need not exist then: forward and backward may have null for its native slot, apart from
- * calls with OCTAVO_FORWARD_EVALUATION where the slot has an access for FORWARD.
+ * itself need not exist then: only after a place, forward and backward may have null for its native
+ * slot, apart from calls with OCTAVO_FORWARD_EVALUATION where the slot has an access for FORWARD.
  */
 #ifndef OCTAVO_SHARD_H
 #define OCTAVO_SHARD_H
@@ -76,7 +76,8 @@ typedef struct octavo_shard {
   /* Returns OCTAVO_UNSUPPORTED, with a diagnostic that says why, if codes of such shards would
    * differ from those of the whole weight (a block of scales with rows on two ranks), if calls of
    * training read the weight itself, or if the kernels of the session decline the calls that it
-   * takes; the host then gathers values. */
+   * takes; the host then gathers values. Ask again after a seal that adds a linear of the
+   * parameter. */
   octavo_status (*plan)(const octavo_session *s,
                         octavo_shard_plan *plan) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   octavo_status (*measure)(const octavo_session *s,

@@ -3,12 +3,21 @@
  * Every tensor that outlives a call is a slot. At seal, the backend emits its slots and, for every
  * object (the session, each parameter, each linear), a list of slot uses. The host allocates the
  * slots and fills them with `initial`. Every call passes the addresses of one object's slots as
- * `void *const *slots`, in the order in which the uses of that object were emitted. A backend must
- * not keep an address after the call.
+ * `void *const *slots`, in the order of the emitted uses of that object; an empty list may be null.
+ * A backend must not keep an address after the call.
  *
  * Only kernels read or write memory on behalf of a backend: slots, tensors, `saved` and workspaces,
- * on a CPU, too. A pool is a slot with labels: its columns belong to objects, which (slot name,
- * label) identify in a session and over ranks, whichever seal emitted the pool.
+ * also on a CPU. A verb touches what its accesses state and nothing else: a host may protect the
+ * rest during the call. A pool is a slot of the session with labels: its columns belong to
+ * parameters or linears, whose name is the label. (slot name, label) identifies a column in a
+ * session and over ranks, whichever seal emitted the pool.
+ *
+ * Checkpoints: a host saves the slots with OCTAVO_SLOT_CHECKPOINT, and its own tensors, directly
+ * after end_step: accumulators are empty then. Loaded into a session with the same objects in the
+ * same seals, whose other slots have their initial values, they continue the run. The key of a slot
+ * is parameter/<name>/<slot name>, linear/<name>/<slot name> or session/<slot name>. Slots of one
+ * object with equal names, such as pools of several seals, have "@2", "@3", ... appended, in the
+ * order of their ids.
  */
 #ifndef OCTAVO_SLOTS_H
 #define OCTAVO_SLOTS_H
@@ -19,18 +28,21 @@ enum {
   OCTAVO_ROLE_WEIGHT = 1,
   OCTAVO_ROLE_MASTER_WEIGHT = 2,
   OCTAVO_ROLE_GRADIENT = 3,
-  OCTAVO_ROLE_EXP_AVG = 4,
+  OCTAVO_ROLE_EXP_AVG = 4, /* the first state of an optimizer, of any rule: a momentum also */
   OCTAVO_ROLE_EXP_AVG_SQ = 5,
-  OCTAVO_ROLE_SCALE = 6,        /* multiplier before the cast; f32. One that no verb writes is
-                                   static: it has its initial value for good */
-  OCTAVO_ROLE_SCALE_INV = 7,    /* multiplier after the cast; accompanies codes */
-  OCTAVO_ROLE_AMAX = 8,         /* maximum absolute value, accumulated; f32 */
-  OCTAVO_ROLE_AMAX_HISTORY = 9, /* row 0 is live, rows 1 .. L-1 go from oldest to newest; f32 */
+  OCTAVO_ROLE_SCALE = 6,     /* multiplier before the cast; f32 */
+  OCTAVO_ROLE_SCALE_INV = 7, /* multiplier after the cast; accompanies codes */
+  OCTAVO_ROLE_AMAX = 8,      /* maximum absolute value, accumulated; f32 */
+  /* f32 [L, n]: a scale follows from the amax of L steps. Row 0 is live and 0 after end_step, rows
+   * 1 .. L-1 go from oldest to newest. */
+  OCTAVO_ROLE_AMAX_HISTORY = 9,
   OCTAVO_ROLE_COUNTER = 10,
   OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight; recomputable, not saved */
-  OCTAVO_ROLE_NONFINITE = 12, /* 1 if an Inf or NaN was cast in this step; f32 [1, 1]. A host skips
-                                 the step of the weights if it is set on any rank or a gradient of
-                                 its own is not finite; end_step follows all the same */
+  OCTAVO_ROLE_NONFINITE = 12, /* 1 if an Inf or NaN was cast since the last end_step, which clears
+                              it; f32 [1, 1] with REDUCE and MAX, emitted once in a session. Casts
+                              may saturate Inf, so dw and db can be finite: a host skips the step of
+                              the weights if this is not 0 on any rank, or dw or db of the step is
+                              not finite. end_step follows all the same */
   OCTAVO_ROLE_OTHER = 13,
   /* Telemetry of casts: f32, combined by SUM, cleared by end_step. The SQNR in decibels is
    * 10 log10(SIGNAL / NOISE). */
@@ -57,20 +69,23 @@ enum {
   OCTAVO_VERB_LIMIT = 32           /* verbs of later interfaces take the numbers below it */
 };
 
-/* How a verb uses a slot. A list entry with access NONE is null and must not be used. A null
- * entry with access ACCUMULATE means "do not record" and is legal in every call: a host that
- * evaluates passes it, since no flag implies it. */
+/* How a verb uses a slot. For an entry with access NONE the host passes null, and the backend does
+ * not look at it. A null entry with access ACCUMULATE means "do not record" and is legal in every
+ * call: a host that evaluates passes it, since no flag implies it. A slot that is not
+ * native and that no verb writes has its initial value for good. */
 enum {
   OCTAVO_ACCESS_NONE = 0,
   OCTAVO_ACCESS_READ = 1,
-  OCTAVO_ACCESS_WRITE = 2,     /* writes every byte and does not read the old content */
-  OCTAVO_ACCESS_UPDATE = 3,    /* reads and writes; step verbs and the weight gradient only */
+  OCTAVO_ACCESS_WRITE = 2,     /* writes every byte, of a pool in the call's columns, and does
+                                  not read the old content */
+  OCTAVO_ACCESS_UPDATE = 3,    /* reads and writes; step verbs and the weight gradient only.
+                                  end_step has UPDATE; WRITE also where it only clears */
   OCTAVO_ACCESS_ACCUMULATE = 4 /* new = combine(old, contribution); f32; one verb per slot, but for
                                   NONFINITE, which every verb that casts sets */
 };
 
 /* How contributions to an ACCUMULATE slot are combined. 0 is the identity of both operations. The
- * bits of a SUM depend on the order of concurrent calls; nothing that training uses is one. */
+ * last bits of a SUM depend on the order of concurrent calls; training uses none. */
 enum { OCTAVO_COMBINE_NONE = 0, OCTAVO_COMBINE_MAX = 1, OCTAVO_COMBINE_SUM = 2 };
 
 /* How a slot may be distributed over ranks. */
@@ -82,20 +97,23 @@ enum {
 };
 
 enum {
-  OCTAVO_SLOT_CHECKPOINT = 1, /* saved and restored bit for bit, into a session with the same
-                                 objects in the same seals. A rank that adds an object which others
-                                 have copies its columns of these pools from one of them */
-  OCTAVO_SLOT_NATIVE = 2,     /* a tensor of the host: not allocated, not counted as slot memory. It
-                                 need not exist but in calls that have an access to it, at any address.
-                                 Role WEIGHT or GRADIENT: that of the parameter, dense */
-  OCTAVO_SLOT_REDUCE = 4,     /* combined, before optimizer_step and end_step, over the ranks that
-                                 have the same object, by name, and other rows of its data; of a
-                                 pool each column over the ranks that have the object of its label;
-                                 a slot of the session without labels over all ranks. NaN stays NaN.
-                                 It has nothing to do with OCTAVO_VERB_REDUCE, of gradients */
-  OCTAVO_SLOT_PACKED = 8      /* codes in the order of the kernels' `pack`, which only they know, in
-                                 rows that are rounded up already; octavo_run_codes reads them. Not
-                                 with CHECKPOINT or NATIVE */
+  OCTAVO_SLOT_CHECKPOINT = 1, /* saved and restored without a change. A rank that adds an object
+                                 which others have copies its columns of these pools from one */
+  /* A tensor of the host: not allocated, not counted as slot memory. It need not exist but in calls
+   * that have an access to it, at any address (octavo/shard.h: gathered weights), and one without
+   * an access need not be emitted. Role WEIGHT or GRADIENT: the parameter's, dense. A weight or
+   * gradient that is not native needs octavo.optimizer/2, and a trained weight of a linear that is
+   * not native a gradient that is not native either: hosts refuse the seal otherwise. */
+  OCTAVO_SLOT_NATIVE = 2,
+  OCTAVO_SLOT_REDUCE = 4, /* combined, before optimizer_step and end_step, over the ranks that
+                             have the same object, by name, and other rows of its data; of a
+                             pool each column over the ranks that have the object of its label;
+                             a slot of the session without labels over all ranks. NaN stays NaN.
+                             The amax of a weight needs it only if ranks have other rows of it.
+                             OCTAVO_VERB_REDUCE is another thing: the reduction of gradients */
+  OCTAVO_SLOT_PACKED = 8  /* codes in the order of the kernels' `pack`, which only they know, in
+                             rows that are rounded up already; octavo_run_codes reads them. Not
+                             with CHECKPOINT or NATIVE */
 };
 
 /* A tensor that the host allocates: rows * cols elements, row-major unless PACKED, without padding.
@@ -111,31 +129,34 @@ typedef struct octavo_slot {
   uint32_t flags;       /* OCTAVO_SLOT_... */
   uint32_t combine;     /* OCTAVO_COMBINE_... */
   uint32_t shard;       /* OCTAVO_SHARD_... */
-  uint32_t scale_slot;  /* id of the slot with the scale_inv of this one, also of a later one of
-                           the seal, or OCTAVO_NONE */
+  uint32_t scale_slot;  /* id of the slot with the scale_inv of this one, not a pool; also of a
+                           later one of the seal, or OCTAVO_NONE */
   uint32_t granularity; /* of scale_slot */
   int64_t rows;
   int64_t cols;
-  double initial; /* initial value of every element; 0 for 8-bit and 16-bit dtypes */
+  double initial; /* initial value of every element, one that the dtype has; with fewer than 32
+                     bits it is 0, and all bytes are 0 */
   uint8_t access[OCTAVO_VERB_LIMIT]; /* OCTAVO_ACCESS_... indexed by OCTAVO_VERB_... */
   octavo_str name;          /* "weight_cache", "x/amax_history"; stable, used in checkpoint keys */
-  const octavo_str *labels; /* of a pooled slot: the object of each column, [cols]; else null */
+  const octavo_str *labels; /* of a pool: the name of the parameter or linear of each column,
+                               [cols]; else null */
 } octavo_slot;
 
-/* One entry of an object's slot list. For a pooled slot, the entry of a parameter or linear is the
- * column range [first, first + count); the entry of the session is the whole pool, as (0, 0), as is
- * that of a slot without labels.
- * Frozen. */
+/* One entry of an object's slot list. For a pool, the entry of a parameter or linear is the column
+ * range [first, first + count): it has the address of column `first`, and the pool has one row.
+ * The entry of the session is the whole pool, as (0, 0), as is the entry of a slot without labels.
+ * The session's list needs no slot that end_step has no access to. Frozen. */
 typedef struct octavo_slot_use {
   uint32_t owner_kind; /* the object whose list this entry belongs to */
-  uint32_t owner;
-  uint32_t slot; /* any slot, also of another owner: tied weights share slots */
+  uint32_t owner;      /* as in octavo_slot: 0 for the session */
+  uint32_t slot; /* any slot emitted before, also of another owner: tied weights share slots */
   uint32_t first;
   uint32_t count;
   uint32_t reserved;
 } octavo_slot_use;
 
-/* Receives what a seal emits. A status other than OCTAVO_OK aborts the seal, which returns it. */
+/* Receives what a seal emits; texts and labels are valid during the call. A status other than
+ * OCTAVO_OK aborts the seal, which returns it. */
 typedef struct octavo_slot_sink {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_SLOT_SINK */

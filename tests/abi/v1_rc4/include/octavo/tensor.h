@@ -5,7 +5,8 @@
  *
  * Alignment: `saved` and workspaces start at a multiple of OCTAVO_ALIGNMENT bytes. Every other
  * address (tensors, slots, columns of pooled slots) is a multiple of its element's size. Kernels
- * are fastest where tensors and slots, too, start at a multiple of OCTAVO_ALIGNMENT bytes.
+ * are fastest where tensors and slots also start at a multiple of OCTAVO_ALIGNMENT bytes. The
+ * content of a workspace is undefined before and after a call; one of 0 bytes may be null.
  */
 #ifndef OCTAVO_TENSOR_H
 #define OCTAVO_TENSOR_H
@@ -42,8 +43,9 @@ typedef struct octavo_device {
 
 /* A view of a row-major matrix, 40 bytes. It has (rows - 1) * stride + cols elements; what is
  * between two rows is neither read nor written. The memory belongs to the caller and is borrowed
- * for the duration of the call. rows may be 0, with `data` null (an expert without tokens) and all
- * else as it must be; every hot function accepts that. Frozen. */
+ * for the duration of the call. rows (an expert without tokens) and, in calls of kernels, cols may
+ * be 0, with `data` null and all else as it must be; every hot function but a norm accepts that.
+ * Frozen. */
 typedef struct octavo_tensor {
   void *data;
   int64_t rows;
@@ -77,8 +79,8 @@ enum { OCTAVO_SCALES_ROW_MAJOR = 0 };
  * level what its granularity states. 40 bytes. Frozen. */
 typedef struct octavo_scale {
   void *data;           /* device memory; one element with OCTAVO_PER_TENSOR */
-  int64_t stride;       /* in elements, between rows of scales; 0 with OCTAVO_PER_TENSOR, ignored
-                           with OCTAVO_FLAT_256 */
+  int64_t stride;       /* in elements, between rows of scales; 0 or 1 with OCTAVO_PER_TENSOR and
+                           OCTAVO_FLAT_256, where another value is refused */
   uint32_t dtype;       /* OCTAVO_F32 or OCTAVO_E8M0FNU */
   uint32_t granularity; /* OCTAVO_PER_TENSOR, ... */
   float *second;        /* second level: one f32 for the tensor, in device memory; null: there is
@@ -94,8 +96,8 @@ typedef struct octavo_scale {
 /* A size in bytes as a function of the number of rows M of a call:
  *   bytes(M) = round_up(M, row_multiple) * bytes_per_row + fixed_bytes
  * It is a formula rather than a query, so that a tracing compiler can evaluate it symbolically.
- * octavo_extent_bytes evaluates it. One that a plan states for the first row_multiple rows is at
- * most 2^47, as is weight_workspace: more than a process can address. Frozen. */
+ * octavo_extent_bytes of octavo.h evaluates it. One that a plan states for the first row_multiple
+ * rows is at most 2^47, as is weight_workspace: more than a process can address. Frozen. */
 typedef struct octavo_extent {
   uint64_t row_multiple; /* 1 to 2^20 */
   uint64_t bytes_per_row;

@@ -2,7 +2,8 @@
  * own state formats, Adam as a rule.
  *
  * Required of a backend that emits a weight or gradient slot without OCTAVO_SLOT_NATIVE. Optional
- * otherwise: with native weights and gradients, the host runs its own optimizer. Hyperparameters,
+ * otherwise: with native weights and gradients, the host runs its own optimizer, and in a session
+ * without an access for OPTIMIZER_STEP it has to. Hyperparameters,
  * the skip flag and the step count are in device memory, so that a captured graph remains valid
  * when they change. Gradients may be native where weights are not: each call then has them in the
  * list. Provisional: the id changes when anything of it changes.
@@ -33,16 +34,23 @@ enum {
   OCTAVO_HYPER_COUNT = 8
 };
 
-/* Which optimizer it is. A host whose program asks for another algorithm, or for a hyperparameter
- * that has no name here, refuses the program, and does not step. Texts are static. */
+/* Which optimizer it is. A host refuses a program that means another algorithm, or sets a
+ * hyperparameter that has no name here. Texts are static. */
 typedef struct octavo_optimizer_desc {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_OPTIMIZER_DESC */
-  /* "adamw": weight_decay shrinks the weight; "adam": weight_decay * w is added to the gradient;
-   * another algorithm has the name that the field knows it by, such as "lion" */
+  /* With g, the gradient, and w, the weight:
+   *   "adamw"  weight_decay shrinks the weight
+   *   "adam"   weight_decay * w is added to g
+   *   "sgd"    m = momentum * m + g + weight_decay * w, then w -= lr * m
+   *   "lion"   w -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * w),
+   *            then m = beta2 * m + (1 - beta2) * g
+   * Others have other names. The kernels of octavo/draft/adam.h step by Adam only: a step
+   * by another algorithm needs kernels that read `skip` on the device, such as its own. */
   octavo_str algorithm;
   /* The hyperparameters that a step reads: "lr", "beta1", "beta2", "eps", "weight_decay" and
-   * "grad_scale" at their index above, others at a free one. Empty: the element is not read. */
+   * "grad_scale" at their index above, others ("momentum") at 6 or 7. Empty: the element is not
+   * read. A host refuses a name that its program has no value for. */
   octavo_str hyper[OCTAVO_HYPER_COUNT];
 } octavo_optimizer_desc;
 
@@ -104,7 +112,8 @@ typedef struct octavo_parameter_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_PARAMETER_CALL */
   uint32_t parameter;
-  uint32_t role; /* OCTAVO_ROLE_WEIGHT, MASTER_WEIGHT, GRADIENT, EXP_AVG or EXP_AVG_SQ */
+  uint32_t role; /* OCTAVO_ROLE_WEIGHT, MASTER_WEIGHT, GRADIENT, EXP_AVG or EXP_AVG_SQ; one that the
+                    parameter lacks, or whose slots are null in the call, is refused */
   void *stream;
   octavo_tensor *plain; /* of the parameter's shape; f32, bf16 or f16 */
   void *const *slots;   /* the parameter's list for OCTAVO_VERB_OPTIMIZER_STEP */
@@ -123,7 +132,7 @@ typedef struct octavo_optimizer {
   octavo_status (*workspace_bytes)(const octavo_session *s, const uint32_t *parameters,
                                    uint64_t count,
                                    uint64_t *bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* One step of each parameter of the call. */
+  /* One step of each parameter of the call. A FROZEN one is refused, as in sum_of_squares. */
   octavo_status (*optimizer_step)(const octavo_session *s, const octavo_optimizer_call *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   /* Adds the squares of the gradients to *c->sum, for the global norm. */
