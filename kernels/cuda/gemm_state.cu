@@ -47,9 +47,10 @@ DetourText text_of(Detour detour) {
               "these dtypes; bring both operands to one plain dtype, or both to FP8, to have "
               "its speed"};
     case Detour::kAlignment:
-      return {false,
-              "converted to bf16 and then multiplied, since cuBLASLt requires K, rows and addresses "
-              "of codes in multiples of 16 bytes; pad to caps.alignment to have its speed"};
+      return {
+          false,
+          "converted to bf16 and then multiplied, since cuBLASLt requires K, rows and addresses "
+          "of codes in multiples of 16 bytes; pad to caps.alignment to have its speed"};
     case Detour::kBlocks:
       return {false,
               "computed by the slow reference kernel, since this device multiplies no "

@@ -30,7 +30,7 @@ NUMBERS["next"] = NUMBERS["current"] = NUMBERS["rustcurrent"] = NUMBERS["minimal
 SLOTS = {"minimal": 2, "stateful": 5, "next": 3, "current": 5, "rustcurrent": 5}
 # Checks of `octavo plugin verify` that ask for more than a candidate did: all of its plugins fail these, and no other.
 # A new snapshot empties the set.
-STRICTER = {"contract.refusals"}
+STRICTER = set()
 # What a later minor may add and a host that does not know it refuses at seal -> a part of its words.
 UNKNOWN = {"flag": "flag 16 is not known", "combine": "combine 3 is not known",
            "shard": "shard 2 is not known", "owner": "found 0 of kind 4", "dtype": "unknown dtype 1056",

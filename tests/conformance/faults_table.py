@@ -51,7 +51,7 @@ def rows():
         found.setdefault((kind, words(name), does), []).append(check)
 
     source = (ROOT / "tests/conformance/selftest/conformance_test.cpp").read_text()
-    for check, fault in re.findall(r'^    \{"([a-z.]+)",\s*(k\w+),', source, re.M):
+    for check, fault in re.findall(r'^    \{"([a-z0-9.]+)",\s*(k\w+),', source, re.M):
         add(SETS[3] if order.index(fault) >= order.index(RARE) else SETS[2], fault, subject[fault], check)
     for fault, check, _ in verify_cases.PROCESS + verify_cases.BENDS + verify_cases.LOAD + verify_cases.FAKE:
         name = fault.split()[-1]

@@ -121,7 +121,7 @@ OTHER_TEXT = {"kTextHuge": ""}
 
 def semantic(source):
     """The cases of the suite's own test: check, fault, what the failure says."""
-    cases = re.findall(r'\{"([a-z.]+)",\s*(k\w+),\s*"((?:[^"\\]|\\.)*)"', source)
+    cases = re.findall(r'\{"([a-z0-9.]+)",\s*(k\w+),\s*"((?:[^"\\]|\\.)*)"', source)
     return [(fault, check, OTHER_TEXT.get(fault, re.escape(says))) for check, fault, says in cases
             if fault not in NOT_AS_PLUGIN and check not in NEED_PRODUCTS]
 

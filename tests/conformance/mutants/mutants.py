@@ -115,7 +115,7 @@ class Builder:
         command += [w for o in options for w in ("--set", f"fp8.te.{o}")] + [w for c in checks for w in ("--only", c)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace",
                               timeout=DEADLINE * (len(checks) or 60))
-        failed = re.findall(r"^FAIL  ([a-z.]+)[^:]*: (.*)$", done.stdout, re.M)
+        failed = re.findall(r"^FAIL  ([a-z0-9.]+)[^:]*: (.*)$", done.stdout, re.M)
         if done.returncode not in (0, 1) or (done.returncode == 1) != bool(failed):
             raise ValueError(f"octavo plugin verify ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         return failed, done.stdout

@@ -85,9 +85,9 @@ TEST_F(CheckpointErrorsTest, other_options_of_a_layer) {
   expect_refused(*open(other), directory, OCTAVO_INVALID,
                  {"option of a layer \"up.recipe\"", "found no value for this layer"});
   other.rules.clear();
-  expect_refused(
-      *open(other), directory, OCTAVO_INVALID,
-      {"option of a layer \"down.recipe\"", "this session, no value for this layer", "found \"block\""});
+  expect_refused(*open(other), directory, OCTAVO_INVALID,
+                 {"option of a layer \"down.recipe\"", "this session, no value for this layer",
+                  "found \"block\""});
 }
 
 // Two pools of one name, of the session's history and of the rule's.

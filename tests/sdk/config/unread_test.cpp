@@ -77,8 +77,9 @@ TEST_F(Unread, variables_of_others_are_theirs) {
 TEST_F(Unread, protections_need_their_trust) {
   const std::string pin = "[plugins]\npins = [\"te:" + std::string(64, '0') + "\"]\n";
   request.text(pin);
-  EXPECT_THAT(failure(), HasSubstr("plugins.pins: expected plugins.trust = \"pinned\", the only value "
-                                   "that reads them, found \"owner\" (default)"));
+  EXPECT_THAT(failure(),
+              HasSubstr("plugins.pins: expected plugins.trust = \"pinned\", the only value "
+                        "that reads them, found \"owner\" (default)"));
   request.text("[plugins]\nkeys = [\"some.pub\"]\ntrust = \"pinned\"\n");
   EXPECT_THAT(failure(), HasSubstr("plugins.keys: expected plugins.trust = \"signed\""));
   // Who overrides the trust of a shared file knows, and is told.
