@@ -21,7 +21,9 @@
  *
  * Scales change only in end_step, so a recomputed forward is bit-identical to the first. The amax
  * of a weight enters its history by quantize_weight only. A run that leaves it out after a skipped
- * step, since no weight changed, has other scales than a run that was resumed there.
+ * step, since no weight changed, has other scales than a run that was resumed there. Codes have the
+ * scales of their quantize_weight: an evaluation that follows end_step quantizes first, or differs
+ * from one in a run that was resumed there.
  *
  * If a setup verb fails, the session is unchanged. If a step or hot verb fails, the outputs and
  * accumulators of that call are undefined, and so are the gradients that it adds to; everything

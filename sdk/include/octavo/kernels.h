@@ -349,7 +349,7 @@ typedef struct octavo_pack {
 
 /* Required: probe_device, open_device, close_device, describe, ability and workspace_bytes. Each
  * other function is a capability; in a session's table a missing one is a stub that returns
- * OCTAVO_UNSUPPORTED and reports nothing.
+ * OCTAVO_UNSUPPORTED (get_extension: null) and reports nothing.
  *
  * A host may open a session with its own table in front of kernels, which for example executes
  * calls later. It answers OCTAVO_UNSUPPORTED to values that its headers do not have, and

@@ -12,7 +12,8 @@
  *                                        platforms. Or { file = "te.so", sha256 = "..." }
  *   [abi]       major = 1, minor = 0     the least ABI of a host; built_minor is for display
  *   [requires]  libc = "glibc-2.34", os, arch, cpu, libraries: refuse it where one is not met
- *   [kernels]   kind = "cuda"            of kernels only: their kind of device
+ *   [kernels]   kind = "cuda", device_type = 2   of kernels only: their kind of device and its
+ *                                        number (DLPack's)
  *
  * [provides] is for display; get_interface has the answer. Such a host loads the library
  * with RTLD_NOW and RTLD_LOCAL. It can do without the manifest: get_interface tells a backend from
