@@ -149,13 +149,14 @@ void check_everywhere(const Context &context) {
   host.train_step();
   host.quantize_weights();
   float *const flag = host.nonfinite();
-  Call all, without_dx, only_dx;
+  Call all, without_dx, only_dx, only_db;
   all.flags = without_dx.flags = OCTAVO_BACKWARD_OVERWRITE;
   without_dx.want_dx = without_dx.want_db = false;
   only_dx.flags = OCTAVO_BACKWARD_SKIP_WEIGHT;
-  only_dx.want_db = false;
+  only_dx.want_db = only_db.want_dx = false;
+  only_db.flags = OCTAVO_BACKWARD_SKIP_WEIGHT | OCTAVO_BACKWARD_OVERWRITE;
   const std::pair<const char *, Call> calls[] = {
-      {"dx, dw and db", all}, {"dw only", without_dx}, {"dx only", only_dx}};
+      {"dx, dw and db", all}, {"dw only", without_dx}, {"dx only", only_dx}, {"db only", only_db}};
   for (Batch &batch : host.batches()) {
     const uint32_t weight = s.linears()[batch.spec.linear].weight;
     // Whether the flag was raised by `verb` after an Inf there.
@@ -189,7 +190,9 @@ void check_everywhere(const Context &context) {
           continue;
         const bool raised = raises(batch.dy, row, col, [&] { host.backward(batch, call); });
         if (raised) continue;
+        const bool skips = (call.flags & OCTAVO_BACKWARD_SKIP_WEIGHT) != 0;
         const bool shown = !is_flagged && (call.want_dx ? has_nonfinite(values_of(batch.dx))
+                                           : skips      ? has_nonfinite(values_of(batch.db))
                                                         : has_nonfinite(host.gradient(weight)));
         expect(shown, "no nonfinite slot is 1 after Inf in dy [", row, ", ", col, "] of ",
                batch.name, ", in a backward of ", outputs,

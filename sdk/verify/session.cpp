@@ -209,6 +209,11 @@ octavo_linear_plan Session::plan(uint32_t linear) const {
     expect_extent(text(field, " of linear_plan of '", linears_[linear].name, "'"), *extent);
   expect(plan.weight_workspace <= kMostBytes, "linear_plan of '", linears_[linear].name, "' has ",
          plan.weight_workspace, " bytes of weight_workspace; expected at most ", kMostBytes);
+  expect(plan.gradient != OCTAVO_GRADIENT_SLOT || optimizer() != nullptr, "linear_plan of '",
+         linears_[linear].name,
+         "' has its gradient in a slot, without an optimizer that reads it; "
+         "expected OCTAVO_GRADIENT_TENSOR, or ",
+         OCTAVO_OPTIMIZER_ID);
   return plan;
 }
 

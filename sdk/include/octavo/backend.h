@@ -129,11 +129,12 @@ enum {
 typedef struct octavo_parameter_desc {
   uint32_t size;
   uint32_t kind;           /* OCTAVO_KIND_PARAMETER_DESC */
-  octavo_str name;         /* unique among the parameters of the session; used in checkpoint keys */
+  octavo_str name;         /* unique among the parameters of the session, which the host sees to;
+                              used in checkpoint keys */
   int64_t rows;            /* N; 1 for a vector */
   int64_t cols;            /* K */
   uint32_t dtype;          /* of the host: OCTAVO_F32, OCTAVO_BF16 or OCTAVO_F16 */
-  uint32_t gradient_dtype; /* likewise, of a gradient slot; not read if FROZEN */
+  uint32_t gradient_dtype; /* likewise, also without a gradient slot; not read if FROZEN */
   uint32_t flags;          /* OCTAVO_PARAMETER_... */
   uint32_t reserved;
 } octavo_parameter_desc;
@@ -158,7 +159,7 @@ typedef struct octavo_linear_desc {
 enum {
   OCTAVO_GRADIENT_NONE = 0,   /* nowhere: the weight is frozen */
   OCTAVO_GRADIENT_TENSOR = 1, /* octavo_backward_call.dw */
-  OCTAVO_GRADIENT_SLOT = 2    /* the gradient slot; octavo_backward_call.dw must be null */
+  OCTAVO_GRADIENT_SLOT = 2    /* the gradient slot, not NATIVE; octavo_backward_call.dw is null */
 };
 enum {
   OCTAVO_LINEAR_NEEDS_X = 1, /* backward needs x; `saved` does not contain it */

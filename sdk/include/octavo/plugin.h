@@ -4,8 +4,8 @@
  * manifest `<id>.octavo-plugin.toml` in the same directory. To install it, copy both files into a
  * directory of the search path. liboctavo never unloads a library.
  *
- * `octavo plugin manifest ID --version V --options ID.so` prints the manifest, the options with the
- * texts of list_options included. A host without liboctavo needs these keys of it:
+ * `octavo plugin manifest ID --version V --options ID.so` prints the manifest of a backend, the
+ * options with the texts of list_options included. A host without liboctavo needs these keys of it:
  *
  *   manifest_version = 1, [plugin] name = the id, version
  *   [library]   linux-x86_64 = "te.so"   the file, next to the manifest; other keys are other

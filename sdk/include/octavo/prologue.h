@@ -40,8 +40,8 @@ typedef struct octavo_quantize octavo_quantize; /* kernels.h */
 
 /* Arguments of prologue, which writes the result to `out`, and of prologue_quantize, which
  * quantizes the result directly. There, quantize->in has the shape and dtype of the result, and its
- * data is not read; the codes are bit-identical to prologue followed by quantize, of the same
- * kernels. */
+ * data and stride are not read; a NaN is 0x7FC00000; the codes are bit-identical to prologue
+ * followed by quantize, of the same kernels. */
 typedef struct octavo_prologue_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_PROLOGUE_CALL */

@@ -81,7 +81,7 @@ typedef struct octavo_scale {
   void *data;           /* device memory; one element with OCTAVO_PER_TENSOR */
   int64_t stride;       /* in elements, between rows of scales; 0 or 1 with OCTAVO_PER_TENSOR and
                            OCTAVO_FLAT_256, where another value is refused */
-  uint32_t dtype;       /* OCTAVO_F32 or OCTAVO_E8M0FNU */
+  uint32_t dtype;       /* OCTAVO_E8M0FNU with blocks of 32, otherwise OCTAVO_F32 */
   uint32_t granularity; /* OCTAVO_PER_TENSOR, ... */
   float *second;        /* second level: one f32 for the tensor, in device memory; null: there is
                            none, as with every granularity of this header */

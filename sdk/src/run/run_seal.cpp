@@ -194,7 +194,7 @@ bool octavo_run::has_gradient_slot(uint32_t linear) const {
   const std::deque<octavo_slot_use> *list = uses(OCTAVO_OWNER_LINEAR, linear);
   return list != nullptr && std::any_of(list->begin(), list->end(), [&](const octavo_slot_use &u) {
            const octavo_slot &s = slots_[u.slot];
-           return s.role == OCTAVO_ROLE_GRADIENT &&
+           return s.role == OCTAVO_ROLE_GRADIENT && (s.flags & OCTAVO_SLOT_NATIVE) == 0 &&
                   s.access[OCTAVO_VERB_BACKWARD] > OCTAVO_ACCESS_READ;
          });
 }
