@@ -41,7 +41,7 @@ fn each_option_is_listed_with_its_default_its_help_and_its_bounds() {
     assert_eq!(unsafe { f.backend.list_options.unwrap()(&sink) }, OCTAVO_OK);
     let wanted = [
         "at: the verb that goes wrong nowhere none..none ",
-        "how: what it does panics none..none panics|fails|grows|shrinks|succeeds_with_an_error",
+        "how: what it does panics none..none panics|fails|grows|shrinks|declines|succeeds_with_an_error",
         "growth: the bytes that pieces of the workspace grow by for each 256 rows 0 0..8200 ",
         "margin: a number 3 0..8 ",
         "decay: a number with a fraction 0.5 0..1 ",
