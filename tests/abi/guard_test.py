@@ -26,8 +26,8 @@ CASES = {
                        {TABLES, ABIDIFF}, "octavo_linear_desc"),
     "type_changed": ("shard.h", "  uint64_t cast_workspace;", "  int64_t cast_workspace;",
                      {TABLES, ABIDIFF}, "octavo_shard_plan"),
-    "type_narrowed": ("kernels.h", "  uint64_t n;\n  uint64_t length; /* >= 1 */",
-                      "  uint64_t n;\n  uint32_t length; /* >= 1 */\n  uint32_t more;",
+    "type_narrowed": ("kernels.h", "  uint64_t n;\n  uint64_t length;  /* >= 1 */",
+                      "  uint64_t n;\n  uint32_t length;  /* >= 1 */\n  uint32_t more;",
                       {TABLES, ABIDIFF}, "octavo_delayed_scale_update"),
     "function_removed": ("fused.h", "  octavo_status (*linear_forward)(const octavo_session *s, "
                          "const octavo_fused_forward_call *c)\n"

@@ -111,7 +111,7 @@ Json report_model(const Negotiation &n, const octavo_run *run) {
       j["gpu"] = {{"text", "is idle: " + (cuda.contains("apply") ? "device.kind = \"cpu\""
                                                                  : scalar(cuda["fp8"]))},
                   {"remedy", cuda.contains("apply") ? cuda["apply"] : cuda["remedy"]}};
-    else if (cuda["fp8"] == kHasUnits)
+    else if (scalar(cuda["fp8"]) == kHasUnits)
       j["gpu"] = {{"text", "is not looked at: the device of your model decides"},
                   {"remedy", "add --set device.kind=cuda"}};
   }

@@ -45,7 +45,7 @@ def refused(kind, match, overrides=te(), **options):
      "12.4.*install a newer NVIDIA driver"),
     ("cuda=11080 driver=470.82.01", "requires a driver for CUDA 13.0 or later.*found: a driver for CUDA "
      "11.8.*install a newer NVIDIA driver"),
-    ("cuda=13000 init=100", "requires an NVIDIA GPU.*found: no CUDA device, and a driver.*CUDA_VISIBLE_DEVICES"),
+    ("cuda=13000 init=100", "requires an NVIDIA GPU.*found: no CUDA device, and a driver.*docker run --gpus all"),
     ("cuda=13000 capability=80", r"an NVIDIA GPU of sm_89 \(capability 8.9\) or later.*capability 8.0"),
 ], ids=["cuda 12", "cuda 11", "does not start", "no FP8 units"])
 def test_drivers(driver, match, overrides, monkeypatch):

@@ -75,27 +75,6 @@ TEST(CudaSums, sums_of_codes_as_the_cpu) {
   }
 }
 
-/* A struct of an older plugin ends before the workspace; what is behind it is not read. */
-TEST(CudaSums, calls_without_the_field_have_no_workspace) {
-  Devices devices;
-  Twins twins(7);
-  const auto in = twins.tensor(600, 300, OCTAVO_F32, Values::kNormal);
-  const size_t square = twins.floats({0.0f});
-  const size_t sums = twins.floats(std::vector<float>(300));
-  for (int side = 0; side < 2; ++side) {
-    const octavo_tensor from = twins.at(side, in);
-    auto c = make_call<octavo_sum>(OCTAVO_KIND_SUM);
-    c.size = OCTAVO_SIZE_THROUGH(octavo_sum, reserved);
-    c.in = &from;
-    c.out = twins.data(side, square);
-    c.workspace = reinterpret_cast<void *>(8);
-    ASSERT_EQ(devices.run(side, &octavo_adam_kernels::sum_of_squares, c), OCTAVO_OK);
-    c.out = twins.data(side, sums);
-    ASSERT_EQ(devices.run(side, &octavo_kernels::sum_rows, c), OCTAVO_OK);
-  }
-  twins.expect_equal("without the field");
-}
-
 /* 1 + 2^-24 is in the middle of two floats: whether the tiny squares raise it depends on which of
  * them are added first. */
 TEST(CudaSums, order_of_squares_as_the_cpu) {

@@ -83,7 +83,7 @@ def _check_operand(spec, what, value, cols):
 
 
 def _check_taken(spec, x):
-    declined = [_abi.LINEAR_DECLINES[code] & spec.plan.flags for code in OCTAVO_DTYPES.values()]
+    declined = [_abi.DECLINES[code] & spec.plan.flags for code in OCTAVO_DTYPES.values()]
     taken = [dtype.name for dtype, flag in zip(OCTAVO_DTYPES, declined) if not flag]
     if x.dtype.name not in taken:
         raise UnsupportedError(f"linear {spec.name}: x: expected {' or '.join(taken)}, which the backend takes, found "
