@@ -74,6 +74,7 @@ octavo_status octavo_run::wait_for_device() const {
 }
 
 void octavo_run::have_alone(const char *what) const {
+  if (seal_ends_.empty()) return;  // no verb of the session is legal yet, so none is queued
   if (const octavo_status status = wait_for_device(); status != OCTAVO_OK)
     octavo::fail_run(status, what, ": the device failed in what was queued before: status ",
                      status);

@@ -18,28 +18,6 @@ struct PassedOn {
   }
 };
 
-constexpr uint32_t kCalls[] = {OCTAVO_KIND_QUANTIZE,
-                               OCTAVO_KIND_DEQUANTIZE,
-                               OCTAVO_KIND_COMPUTE_AMAX,
-                               OCTAVO_KIND_SCALE_FROM_AMAX,
-                               OCTAVO_KIND_DELAYED_SCALE_UPDATE,
-                               OCTAVO_KIND_GEMM,
-                               OCTAVO_KIND_SUM,
-                               OCTAVO_KIND_COPY,
-                               OCTAVO_KIND_QUANTIZE_STATS,
-                               OCTAVO_KIND_PROLOGUE_CALL,
-                               OCTAVO_KIND_PACK,
-                               OCTAVO_KIND_ADAM_STEP,
-                               OCTAVO_KIND_GRADIENT_SCALE,
-                               OCTAVO_KIND_SUM_QUANTIZED,
-                               OCTAVO_KIND_SCALE_VALUES,
-                               OCTAVO_KIND_PRESCALE_UPDATE,
-                               OCTAVO_KIND_ADAM_ROUNDED,
-                               OCTAVO_KIND_ROUND_CODES,
-                               OCTAVO_KIND_COUNT,
-                               OCTAVO_KIND_ADAM_ONE_PASS,
-                               OCTAVO_KIND_QUANTIZE_FP4};
-
 // Whatever the kernels below execute, both execute, in the same memory.
 void expect_passed_on(const Side &both, const Side &below) {
   for (const uint32_t call : kCalls)

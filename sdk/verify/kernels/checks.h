@@ -8,6 +8,29 @@
 
 namespace octavo::conformance::kernels {
 
+// The kinds of calls that `ability` is asked about.
+inline constexpr uint32_t kCalls[] = {OCTAVO_KIND_QUANTIZE,
+                                      OCTAVO_KIND_DEQUANTIZE,
+                                      OCTAVO_KIND_COMPUTE_AMAX,
+                                      OCTAVO_KIND_SCALE_FROM_AMAX,
+                                      OCTAVO_KIND_DELAYED_SCALE_UPDATE,
+                                      OCTAVO_KIND_GEMM,
+                                      OCTAVO_KIND_SUM,
+                                      OCTAVO_KIND_COPY,
+                                      OCTAVO_KIND_QUANTIZE_STATS,
+                                      OCTAVO_KIND_PROLOGUE_CALL,
+                                      OCTAVO_KIND_PACK,
+                                      OCTAVO_KIND_ADAM_STEP,
+                                      OCTAVO_KIND_GRADIENT_SCALE,
+                                      OCTAVO_KIND_SUM_QUANTIZED,
+                                      OCTAVO_KIND_SCALE_VALUES,
+                                      OCTAVO_KIND_PRESCALE_UPDATE,
+                                      OCTAVO_KIND_ADAM_ROUNDED,
+                                      OCTAVO_KIND_ROUND_CODES,
+                                      OCTAVO_KIND_COUNT,
+                                      OCTAVO_KIND_ADAM_ONE_PASS,
+                                      OCTAVO_KIND_QUANTIZE_FP4};
+
 struct Check {
   const char *name;
   const char *meaning;  // one sentence

@@ -34,27 +34,6 @@ bool is_listed(const std::string &name) {
                              [&](const NotCompared &one) { return name == one.name; });
 }
 
-constexpr uint32_t kKinds[] = {OCTAVO_KIND_QUANTIZE,
-                               OCTAVO_KIND_DEQUANTIZE,
-                               OCTAVO_KIND_COMPUTE_AMAX,
-                               OCTAVO_KIND_SCALE_FROM_AMAX,
-                               OCTAVO_KIND_GEMM,
-                               OCTAVO_KIND_DELAYED_SCALE_UPDATE,
-                               OCTAVO_KIND_SUM,
-                               OCTAVO_KIND_COPY,
-                               OCTAVO_KIND_QUANTIZE_STATS,
-                               OCTAVO_KIND_PROLOGUE_CALL,
-                               OCTAVO_KIND_PACK,
-                               OCTAVO_KIND_ADAM_STEP,
-                               OCTAVO_KIND_GRADIENT_SCALE,
-                               OCTAVO_KIND_SUM_QUANTIZED,
-                               OCTAVO_KIND_SCALE_VALUES,
-                               OCTAVO_KIND_PRESCALE_UPDATE,
-                               OCTAVO_KIND_ADAM_ROUNDED,
-                               OCTAVO_KIND_ROUND_CODES,
-                               OCTAVO_KIND_COUNT,
-                               OCTAVO_KIND_ADAM_ONE_PASS,
-                               OCTAVO_KIND_QUANTIZE_FP4};
 constexpr uint32_t kDtypes[] = {OCTAVO_F32,     OCTAVO_BF16, OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E5M2,
                                 OCTAVO_E8M0FNU, OCTAVO_I32,  OCTAVO_U8,  OCTAVO_E2M1};
 constexpr uint32_t kGranularities[] = {
@@ -106,7 +85,7 @@ TEST(VerifiedCalls, all_that_the_cpu_offers_is_compared_or_listed) {
   for (const std::string &name : names_of_calls())
     if (name != "pack" || cpu.caps.pack_rows != 0)
       expect_compared(compared().functions.count(name) > 0, name);
-  for (const uint32_t kind : kKinds) {
+  for (const uint32_t kind : kCalls) {
     for (const uint32_t granularity : kGranularities)
       for (const uint32_t dtype : kDtypes) {
         if ((!has_dtype(kind) && dtype != kDtypes[0]) ||
