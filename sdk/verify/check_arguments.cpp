@@ -136,6 +136,15 @@ void check_arguments(const Context &context) {
       start();
       host.forward(batch);
     });
+    Call unsaved;
+    unsaved.save = false;
+    same(
+        "linear_forward with `saved` null, which must record what it does with it,", start,
+        [&] {
+          host.quantize_weight(weight);
+          host.forward(batch, unsaved);
+        },
+        is_saved);
     // An evaluation may compute otherwise, but leaves no trace.
     same("linear_forward, an evaluation and linear_forward", start, [&] {
       start();

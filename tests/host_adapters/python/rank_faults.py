@@ -191,7 +191,7 @@ def play(fault, folder, references):
     assert ended[fault.rank][0] == OWN[fault.kind], f"{fault}: {ended}\n{log(folder, fault.rank)[-3000:]}"
     texts = [log(folder, rank) for rank in others]
     if fault.inside and KINDS[fault.kind] == 75 and fault.kind != "killed saving":
-        said = re.compile(r"octavo\.errors\.DeviceError: (all_reduce of (the )?maxima|all_gather of what)[^,]*, "
+        said = re.compile(r"octavo\.errors\.DeviceError: all_(reduce|gather) of [^,]+, "
                           rf"in step {fault.step} of this process: expected .* within its timeout of {TIMEOUT:g} s")
         for text in texts:
             assert said.search(text), f"{fault}\n{text}"
