@@ -11,7 +11,7 @@ OCTAVO_BUILD_PACKAGES=(
 )
 OCTAVO_TEST_PACKAGES=(
   libgtest-dev libgmock-dev libboost-context-dev libbenchmark-dev clang libclang-rt-14-dev clang-format python3
-  libopenmpi-dev openmpi-bin python3-dev python3-venv python3-cffi bindgen cargo rustc rustfmt binutils ccache valgrind libdnnl-dev libopenblas-dev libsimde-dev abigail-tools minisign
+  libopenmpi-dev openmpi-bin python3-dev python3-venv python3-cffi python3-jsonschema bindgen cargo rustc rustfmt binutils ccache valgrind libdnnl-dev libopenblas-dev libsimde-dev abigail-tools minisign
 )
 # What samples/opencl_kernels is built with, and an OpenCL that computes on the CPU.
 OCTAVO_OPENCL_PACKAGES=(ocl-icd-opencl-dev opencl-headers pocl-opencl-icd)
