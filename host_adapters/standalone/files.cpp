@@ -27,16 +27,16 @@ namespace fs = std::filesystem;
 }
 
 // Closes and removes the file unless it was kept.
-class Draft {
+class AtomicFile {
  public:
-  explicit Draft(const std::string &path)
+  explicit AtomicFile(const std::string &path)
       : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {}
-  ~Draft() {
+  ~AtomicFile() {
     if (file_ >= 0) ::close(file_);
     if (!is_kept_) unlink(path_.c_str());
   }
-  Draft(const Draft &) = delete;
-  Draft &operator=(const Draft &) = delete;
+  AtomicFile(const AtomicFile &) = delete;
+  AtomicFile &operator=(const AtomicFile &) = delete;
 
   bool write(const std::string &content) const {
     for (size_t done = 0; done < content.size();) {
@@ -97,7 +97,7 @@ void prepare_directory(const std::string &option, const std::string &directory) 
 }
 
 void write_atomically(const std::string &path, const std::string &content) {
-  Draft draft(path + ".tmp." + std::to_string(getpid()));
+  AtomicFile draft(path + ".tmp." + std::to_string(getpid()));
   if (!draft.write(content) || !draft.sync() || !draft.close() || !draft.rename_to(path))
     fail(path, errno);
   sync_parent(path);

@@ -90,7 +90,7 @@ void Msamp::add_weight_gradient(Pass &p, const plugin::BackwardCall &c, const Co
   Codes gradient = c[gradient_];
   if (gradient.rows.dtype == OCTAVO_F32) {
     p.multiply(dy.by_columns(), x.by_columns(), gradient.rows, nullptr, how);
-    return p.look(gradient.rows, nullptr, c[nonfinite_]);  // which a cast would have done
+    return p.record_amax(gradient.rows, nullptr, c[nonfinite_]);  // which a cast would have done
   }
   octavo_tensor padded = p.workspace().tensor(dy.columns.rows, x.columns.rows, OCTAVO_F32);
   octavo_tensor sum = padded;

@@ -36,7 +36,7 @@ void Te::backward(Pass &p, const BackwardCall &c) const {
   if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());
   if (dgrad || wgrad) p.cast(c.dy(), dy, way);
   if (rows) p.record(c.dy(), dy.by_rows(), seen.statistics);
-  if (p.may(!dgrad && !wgrad)) p.look(c.dy(), seen.amax, c[nonfinite_]);
+  if (p.measures_or(!dgrad && !wgrad)) p.record_amax(c.dy(), seen.amax, c[nonfinite_]);
 
   if (dgrad) {
     p.multiply(dy.by_rows(), c[cache_].by_columns(), c.dx());

@@ -48,24 +48,25 @@ WeightCast Te::weight_cast(const WeightCall &c) const {
 void Te::forward(Pass &p, const ForwardCall &c) const {
   const Recipe &r = recipe_;
   const bool plain_call = r.fprop == Operands::kPlain || (c.is_evaluation() && !r.evaluates_in_fp8);
-  const bool runs_plain = p.may(plain_call) && r.forward_reads_weight();
-  const bool runs_fp8 = p.may(!plain_call) && r.fprop == Operands::kFp8;
+  const bool runs_plain = p.measures_or(plain_call) && r.forward_reads_weight();
+  const bool runs_fp8 = p.measures_or(!plain_call) && r.fprop == Operands::kFp8;
   const Observation seen = c[x_];
   if (plain_call || seen.statistics.wanted) p.read(c.x());
 
   // Backward wants the columns of x, or its rows to decode; fprop and statistics want the rows. A
   // forward that is repeated before backward keeps nothing, but records the same.
   const bool casts = r.wgrad != Operands::kPlain && !c.weight.is_frozen() && !c.is_evaluation();
-  Codes x = casts && c.keeps()
-                ? p.saved_codes(r.wgrad == Operands::kFp8 ? kColumns : kRows, c.k(),
-                                r.operand_dtype, r.operand_granularity)
-                : Codes();
+  Codes x = casts && c.keeps() ? p.saved_codes(r.wgrad == Operands::kFp8 ? kColumns : kRows, c.k(),
+                                               r.operand_dtype, r.operand_granularity)
+                               : Codes();
   if (!x.has_rows() && (runs_fp8 || (casts && seen.statistics.wanted)))
     p.add_rows(x, c.m(), c.k(), r.operand_dtype, r.operand_granularity);
   Cast how = by_recipe(seen);
   how.fp4_flags = r.x_flags;
-  if (x.has_rows() || x.has_columns()) p.cast(c.x(), x, how);
-  else if (casts) p.look(c.x(), seen.amax, c[nonfinite_]);
+  if (x.has_rows() || x.has_columns())
+    p.cast(c.x(), x, how);
+  else if (casts)
+    p.record_amax(c.x(), seen.amax, c[nonfinite_]);
   if (x.has_rows()) p.record(c.x(), x.by_rows(), seen.statistics);
 
   if (runs_fp8)

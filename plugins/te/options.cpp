@@ -44,7 +44,7 @@ void Options::list(plugin::OptionList<Options> &l) {
       .choices({"te", "recover"})
       .per_linear();
   l.add("scaling_factor_compute_algo", &O::scaling_factor_compute_algo,
-        "only the empty text is possible: the profile names the arithmetic")
+        "must be empty; choose the arithmetic with `profile`")
       .per_session("no linear has a separate function: a configuration cannot hold one");
   l.add("reduce_amax", &O::reduce_amax,
         "amax is the maximum over all ranks; false: each rank keeps its own delayed scales")

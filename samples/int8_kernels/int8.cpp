@@ -41,7 +41,7 @@ class Int8 : public Backend<Int8> {
 
   void forward(Pass &p, const ForwardCall &c) const {
     Codes x = c.keeps() ? saved(p, c.k()) : Codes();
-    if (p.may(!c.keeps())) p.add_rows(x, c.m(), c.k(), kFormat.dtype, kFormat.granularity);
+    if (p.measures_or(!c.keeps())) p.add_rows(x, c.m(), c.k(), kFormat.dtype, kFormat.granularity);
     p.cast(c.x(), x);
     p.multiply(x.by_rows(), weight(c).by_rows(), c.y(), c.bias());
   }

@@ -55,7 +55,7 @@ class Rowwise : public Backend<Rowwise> {
       p.cast(c.dy(), dy, power_of_two());
       p.multiply(dy.by_rows(), c[backward_].by_columns(), c.dx());
     }
-    if (p.may(!c.wants_dx())) p.look(c.dy(), nullptr, c[nonfinite_]);
+    if (p.measures_or(!c.wants_dx())) p.record_amax(c.dy(), nullptr, c[nonfinite_]);
     if (c.wants_dw())
       p.multiply(transposed(c.dy()), transposed(c.x()), c.dw(), nullptr, c.accumulates());
     if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());

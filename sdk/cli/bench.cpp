@@ -7,7 +7,7 @@
 #include "sdk/cli/bench/advice.h"
 #include "sdk/cli/estimate/model_options.h"
 #include "sdk/cli/page.h"
-#include "sdk/cli/written.h"
+#include "sdk/cli/toml_writer.h"
 #include "sdk/src/base/failure.h"
 
 namespace octavo::cli {

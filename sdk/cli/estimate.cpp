@@ -48,7 +48,8 @@ Way on_mesh(const Estimate &e, const std::string &backend, const estimate::Shape
       model.refused.empty() ? plan::refusal_of(model, mesh, e.gather == "fp8") : model.refused;
   if (refused.empty()) {
     const plan::Gather gather = {e.gather == "fp8", e.dtype == "float32" ? 4u : 2u};
-    const plan::Means means = e.gradients == "owner" ? plan::Means::kOwner : plan::Means::kAll;
+    const plan::GradientPlacement means =
+        e.gradients == "owner" ? plan::GradientPlacement::kOwner : plan::GradientPlacement::kAll;
     way.on = {plan::ranks_of(model, mesh, e.options.rows()),
               plan::wire_of(model, mesh, gather, means)};
     way.column = way.on->ranks.of_fullest;

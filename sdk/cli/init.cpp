@@ -5,8 +5,8 @@
 
 #include "common.h"
 #include "sdk/cli/imports/import.h"
+#include "sdk/cli/toml_writer.h"
 #include "sdk/cli/wizard/wizard.h"
-#include "sdk/cli/written.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/utf8.h"
 
@@ -105,11 +105,11 @@ imports::Import read_import(const Init &c) {
 
 void print_fates(const imports::Import &import) {
   std::vector<std::array<std::string, 3>> rows = {{"key", "value", "what became of it"}};
-  for (const imports::Fate &fate : import.fates) {
-    std::string became = imports::word_of(fate.outcome);
-    if (!fate.setting.empty()) became += ": " + fate.setting;
-    if (!fate.words.empty()) became += (fate.setting.empty() ? ": " : "; ") + fate.words;
-    rows.push_back({fate.found.key, fate.found.shown(), became});
+  for (const imports::KeyResult &result : import.results) {
+    std::string became = imports::word_of(result.outcome);
+    if (!result.setting.empty()) became += ": " + result.setting;
+    if (!result.words.empty()) became += (result.setting.empty() ? ": " : "; ") + result.words;
+    rows.push_back({result.found.key, result.found.shown(), became});
   }
   std::array<size_t, 2> widths = {0, 0};
   for (auto &row : rows)
@@ -124,14 +124,14 @@ void print_fates(const imports::Import &import) {
 
 void print_import_json(const Init &c, const Imported &done) {
   nlohmann::json keys = nlohmann::json::array();
-  for (const imports::Fate &fate : done.import.fates) {
-    const std::string key = fate.setting.substr(0, fate.setting.find(" = "));
-    keys.push_back({{"key", fate.found.key},
-                    {"value", fate.found.shown()},
-                    {"place", imports::place(done.import.file, fate.found)},
-                    {"outcome", imports::word_of(fate.outcome)},
+  for (const imports::KeyResult &result : done.import.results) {
+    const std::string key = result.setting.substr(0, result.setting.find(" = "));
+    keys.push_back({{"key", result.found.key},
+                    {"value", result.found.shown()},
+                    {"place", imports::place(done.import.file, result.found)},
+                    {"outcome", imports::word_of(result.outcome)},
                     {"to", key.empty() ? nlohmann::json() : nlohmann::json(key)},
-                    {"note", fate.words}});
+                    {"note", result.words}});
   }
   nlohmann::json settings = nlohmann::json::object();
   for (const imports::Assignment &a : done.import.settings)
@@ -147,12 +147,12 @@ void print_import_json(const Init &c, const Imported &done) {
 // To stderr; the JSON has the same among its keys.
 size_t print_refused(const Init &c, const imports::Import &import) {
   size_t refused = 0;
-  for (const imports::Fate &fate : import.fates) {
-    if (fate.outcome != imports::Outcome::kRefused) continue;
+  for (const imports::KeyResult &result : import.results) {
+    if (result.outcome != imports::Outcome::kRejected) continue;
     ++refused;
     say_error("%s: %s: %s: refused: %s\n", c.without_refused ? "warning" : "error",
-              imports::place(import.file, fate.found).c_str(),
-              take_words(fate.found.key.c_str()).c_str(), fate.words.c_str());
+              imports::place(import.file, result.found).c_str(),
+              take_words(result.found.key.c_str()).c_str(), result.words.c_str());
   }
   return refused;
 }

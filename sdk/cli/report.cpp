@@ -3,7 +3,7 @@
 #include "octavo/hpp/regular_file.hpp"
 #include "sdk/cli/page.h"
 #include "sdk/cli/report/data.h"
-#include "sdk/cli/written.h"
+#include "sdk/cli/toml_writer.h"
 #include "sdk/page/run_page.h"
 #include "sdk/src/base/failure.h"
 

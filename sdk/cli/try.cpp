@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "common.h"
-#include "sdk/cli/trial/shapes.h"
-#include "sdk/cli/trial/training.h"
+#include "sdk/cli/training_check/shapes.h"
+#include "sdk/cli/training_check/training.h"
 #include "sdk/verify/apart.h"
 #include "sdk/verify/in_flight.h"
 #include "sdk/verify/report.h"

@@ -19,7 +19,7 @@
 #include "children.h"
 #include "limits.h"
 #include "process_state.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/plugin/checked_name.h"
 #include "sdk/src/plugin/loader.h"
 #include "sdk/src/probe/probe_spawn.h"
@@ -154,7 +154,7 @@ int main(int argc, char **argv) {
     try_plugin(manifest);
     begin(ProbeStage::kExit);
     send(octavo::end_record());
-  } catch (const octavo::Shortage &s) {
+  } catch (const octavo::ResourceUnavailable &s) {
     octavo::Verdict v = s.verdict();
     v.level = OCTAVO_LEVEL_PLUGIN;
     send(octavo::verdict_record(v));

@@ -13,7 +13,7 @@
 #include "sdk/src/base/dtype.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/handles.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/run/run.h"
@@ -334,7 +334,7 @@ std::string self_test(const LoadedPlugin &plugin, const Voice &voice) {
     return "ended early: the stated sizes are more memory than the helper may use";
   } catch (const std::bad_alloc &) {
     throw;
-  } catch (const Shortage &) {
+  } catch (const ResourceUnavailable &) {
     throw;
   } catch (const std::exception &e) {
     return "ended early: it threw an exception: " + take_words(e.what());

@@ -52,7 +52,7 @@ class Tensors {
     write_checkpoint_file(path, header, data_);
   }
   void write_plainly(const std::string &path) const {
-    Draft draft(path, 0666);
+    AtomicFile draft(path, 0666);
     bool fine = draft.file() >= 0;
     for (const auto &[name, from] : data_) fine = fine && draft.write(from, bytes_);
     if (!fine || fsync(draft.file()) != 0 || !draft.close() || !draft.commit() ||

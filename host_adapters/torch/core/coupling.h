@@ -62,10 +62,10 @@ enum Since : uint8_t {
   kForward,
   kBackward,
   kMarked,
-  kCaptured,  // stays: a CUDA graph holds a forward, whose replays nobody announces
-  kHalf,      // stays: a backward had a dy in f16, of which GradScaler inspects gradients
-  kQuietly,   // the host's word: casts record nothing for telemetry
-  kTraced,    // the host's word: every write to a weight moves its version or memory
+  kCaptured,      // stays: a CUDA graph holds a forward, whose replays nobody announces
+  kSawHalf,       // stays: a backward had a dy in f16, of which GradScaler inspects gradients
+  kTelemetryOff,  // the host's word: casts record nothing for telemetry
+  kTraced,        // the host's word: every write to a weight moves its version or memory
   kSinceCount
 };
 
@@ -120,7 +120,7 @@ class Coupling {
            get(flags_.since[kCaptured]);
   }
   // Whether casts record what telemetry asks for.
-  bool samples() const { return get(flags_.since[kQuietly]) == 0; }
+  bool samples() const { return get(flags_.since[kTelemetryOff]) == 0; }
   // Codes and records are those of another time: nothing ran since, and every weight is quantized
   // when a forward needs it.
   void forget();
@@ -130,7 +130,7 @@ class Coupling {
   }
   void ran_backward(uint32_t dtype_of_dy) {
     put(flags_.since[kBackward], 1);
-    if (dtype_of_dy == OCTAVO_F16) put(flags_.since[kHalf], 1);
+    if (dtype_of_dy == OCTAVO_F16) put(flags_.since[kSawHalf], 1);
   }
   void added_to_gradient(const Entry &e, uint32_t parameter);
 

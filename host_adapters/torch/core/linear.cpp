@@ -183,8 +183,8 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
   const LinearShape &shape = e.shapes[static_cast<size_t>(in.linear)];
   const octavo_linear_plan &plan = e.plans[static_cast<size_t>(in.linear)];
   Pointers pointers(e, list, true);
-  const bool is_gathered = (in.flags & kOfGathered) != 0 && in.weight;
-  const bool is_packed = (in.flags & kOfPacked) != 0;
+  const bool is_gathered = (in.flags & kWeightGathered) != 0 && in.weight;
+  const bool is_packed = (in.flags & kWeightPacked) != 0;
   std::optional<WeightMatrix> weight_matrix;
   if (!is_packed)
     weight_matrix.emplace(e, shape.parameter, list, in.weight, is_gathered, &pointers);
@@ -242,7 +242,7 @@ Gradients linear_backward(const Entry &e, const BackwardInput &in, View dy) {
   e.calls[OCTAVO_VERB_BACKWARD].fetch_add(1, std::memory_order_relaxed);
   e.coupling.ran_backward(dym.dtype);
   if (plan.gradient != OCTAVO_GRADIENT_SLOT || !(in.wanted & kDw)) show_nonfinite(e, out);
-  if ((in.flags & kOfGraph) && (in.wanted & kDw) && plan.gradient == OCTAVO_GRADIENT_SLOT)
+  if ((in.flags & kFromCompiledGraph) && (in.wanted & kDw) && plan.gradient == OCTAVO_GRADIENT_SLOT)
     e.coupling.added_to_gradient(e, shape.parameter);
   return out;
 }

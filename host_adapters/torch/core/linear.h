@@ -11,10 +11,11 @@ constexpr int64_t kNoBackward = 256;  // no backward follows, so `saved` is not 
 constexpr int64_t kQuiet = 512;       // casts record nothing
 constexpr int64_t kAsked = 1024;      // the host did what its Callbacks do, before the op
 // flags of backward: OCTAVO_BACKWARD_... in bits 0 to 7.
-constexpr int64_t kOfGraph = 256;  // of a compiled graph: notes that it added to a gradient slot
-constexpr int64_t kOfGathered =
+constexpr int64_t kFromCompiledGraph =
+    256;  // of a compiled graph: notes that it added to a gradient slot
+constexpr int64_t kWeightGathered =
     512;  // FSDP gathered the weight: its codes may be those of no weight
-constexpr int64_t kOfPacked = 1024;  // the same of shard_gathered, without a weight
+constexpr int64_t kWeightPacked = 1024;  // the same of shard_gathered, without a weight
 // wanted of backward.
 constexpr int64_t kDx = 1, kDw = 2, kDb = 4;
 
@@ -56,7 +57,8 @@ struct BackwardInput {
 
 struct Gradients {
   Owned dx;  // [..., K] in dy's dtype
-  Owned dw;  // [N, K]; none when the backend adds it to a slot. With kOfGathered in weight's dtype
+  Owned dw;  // [N, K]; none when the backend adds it to a slot. With kWeightGathered in weight's
+             // dtype
   Owned db;  // [N]
 };
 

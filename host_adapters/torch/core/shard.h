@@ -23,8 +23,8 @@ void shard_measure(const Entry &e, const std::vector<int64_t> &parameters, const
 void shard_cast(const Entry &e, int64_t parameter, View shard, View amax, View packet);
 
 // The packets of all ranks in place of the weight, until the next boundary: a forward or a backward
-// with Coupling::kPacked, or kOfPacked, then has their codes. They are used, not copied. No bytes:
-// those that came before are no longer right. Throws.
+// with Coupling::kPacked, or kWeightPacked, then has their codes. They are used, not copied. No
+// bytes: those that came before are no longer right. Throws.
 void shard_gathered(const Entry &e, int64_t parameter, View packets, View amax);
 
 // Such packets into the slots of the parameter, as quantize_weight leaves them. Throws.

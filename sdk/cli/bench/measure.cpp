@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "octavo/kernels.h"
-#include "sdk/cli/trial/plain.h"
+#include "sdk/cli/training_check/plain.h"
 
 namespace octavo::cli::bench {
 namespace {

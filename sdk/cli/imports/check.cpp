@@ -1,7 +1,7 @@
 // The result as liboctavo reads it: a backend knows its own ranges.
 #include "octavo/hpp/host/settings.hpp"
 #include "sdk/cli/imports/import.h"
-#include "sdk/cli/written.h"
+#include "sdk/cli/toml_writer.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/utf8.h"
 
@@ -26,10 +26,11 @@ std::string checked_toml(const Import &import, const std::string &output) {
   for (const Assignment &a : import.settings) lines.push_back({a.key, a.value, a.comment});
   std::string head =
       "Made by octavo init from " + import.file + ". Page import has what became of each key.";
-  for (const Fate &fate : import.fates)
-    if (fate.outcome == Outcome::kRefused)
-      head += "\nRefused: " + take_words((fate.found.key + " = " + fate.found.shown()).c_str()) +
-              ": " + fate.words + ".";
+  for (const KeyResult &result : import.results)
+    if (result.outcome == Outcome::kRejected)
+      head +=
+          "\nRefused: " + take_words((result.found.key + " = " + result.found.shown()).c_str()) +
+          ": " + result.words + ".";
   std::vector<size_t> places;
   const std::string toml = toml_text(head, lines, &places);
   const octavo::Answer answer = octavo::check_config(octavo::Settings().path(output).text(toml));

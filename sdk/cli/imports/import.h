@@ -21,7 +21,7 @@ enum Where : unsigned {
   kFp8Kwargs = 64,
 };
 
-enum class Outcome { kArrives, kTranslated, kStays, kRefused };
+enum class Outcome { kCopied, kTranslated, kIgnored, kRejected };
 
 struct Answer {
   Outcome outcome;
@@ -29,7 +29,7 @@ struct Answer {
 };
 
 // One key of the source and what became of it.
-struct Fate {
+struct KeyResult {
   Found found;
   Outcome outcome;
   std::string words;
@@ -43,12 +43,12 @@ struct Assignment {
   std::string comment;
 };
 
-// One translation: what was read, and the settings and fates so far.
+// One translation: what was read, and the settings and results so far.
 struct Import {
   std::string file;    // as messages name it
   unsigned where = 0;  // what the source is: kAccelerate, kDeepSpeed or one of the Kwargs
   std::vector<Assignment> settings;
-  std::vector<Fate> fates;
+  std::vector<KeyResult> results;
   std::string backend;      // te, msamp; empty: not said
   bool is_torchao = false;  // the backend was AO
   bool is_mx = false;

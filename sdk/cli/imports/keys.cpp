@@ -21,7 +21,7 @@ Answer backend(Import &import, const KeyRow &row, const Found &found) {
   import.backend = name == "MSAMP" ? "msamp" : "te";
   import.is_torchao = name == "AO";
   import.set("fp8.backend", import.backend, found);
-  if (!import.is_torchao) return {Outcome::kArrives, ""};
+  if (!import.is_torchao) return {Outcome::kCopied, ""};
   return {Outcome::kTranslated,
           "torchao's scaling of tensors is te's recipe current. Accelerate leaves the first and "
           "the last linear out of FP8 with AO: name them in layers.skip"};
@@ -29,32 +29,32 @@ Answer backend(Import &import, const KeyRow &row, const Found &found) {
 
 Answer flag(Import &import, const KeyRow &row, const Found &found) {
   import.set(row.becomes, boolean_of(import, found), found);
-  return {Outcome::kArrives, ""};
+  return {Outcome::kCopied, ""};
 }
 
 Answer number(Import &import, const KeyRow &row, const Found &found) {
   import.set(row.becomes, integer_of(import, found), found);
-  return {Outcome::kArrives, ""};
+  return {Outcome::kCopied, ""};
 }
 
 Answer interval(Import &import, const KeyRow &row, const Found &found) {
   if (integer_of(import, found) != 1)
-    return {Outcome::kRefused, reason_of(row) + "; remove it, or set it to 1"};
+    return {Outcome::kRejected, reason_of(row) + "; remove it, or set it to 1"};
   return number(import, row, found);
 }
 
 Answer format(Import &import, const KeyRow &row, const Found &found) {
   const std::string name = choice_of(import, found, upper(found.text), {"HYBRID", "E4M3", "E5M2"});
   if (name == "E5M2")
-    return {Outcome::kRefused, reason_of(row) + "; set HYBRID, with E5M2 for gradients"};
+    return {Outcome::kRejected, reason_of(row) + "; set HYBRID, with E5M2 for gradients"};
   import.set(row.becomes, name, found);
-  return {Outcome::kArrives, ""};
+  return {Outcome::kCopied, ""};
 }
 
 Answer algorithm(Import &import, const KeyRow &row, const Found &found) {
   const std::string name = choice_of(import, found, lower(found.text), {"max", "most_recent"});
   import.set(row.becomes, name, found);
-  if (name == "max") return {Outcome::kArrives, ""};
+  if (name == "max") return {Outcome::kCopied, ""};
   return {Outcome::kTranslated, row.note};
 }
 
@@ -84,13 +84,13 @@ Answer products(Import &import, const KeyRow &row, const Found &found) {
     return {Outcome::kTranslated,
             "a tuple in YAML is a text, and Accelerate reads its first three characters; here "
             "the tuple counts"};
-  return {Outcome::kArrives, ""};
+  return {Outcome::kCopied, ""};
 }
 
 Answer mx(Import &import, const KeyRow &, const Found &found) {
   import.is_mx = boolean_of(import, found);
   if (import.is_mx) import.set("fp8.te.recipe", "mx", found);
-  return {Outcome::kArrives, import.is_mx ? "" : "the recipe is not mx"};
+  return {Outcome::kCopied, import.is_mx ? "" : "the recipe is not mx"};
 }
 
 Answer padding(Import &import, const KeyRow &row, const Found &found) {
@@ -99,19 +99,19 @@ Answer padding(Import &import, const KeyRow &row, const Found &found) {
 }
 
 Answer gather(Import &import, const KeyRow &row, const Found &found) {
-  if (boolean_of(import, found)) return {Outcome::kRefused, reason_of(row) + "; set it to false"};
+  if (boolean_of(import, found)) return {Outcome::kRejected, reason_of(row) + "; set it to false"};
   return {Outcome::kTranslated, "nothing to set: values are gathered by default"};
 }
 
 Answer refuse(Import &, const KeyRow &row, const Found &) {
-  return {Outcome::kRefused, row.note};
+  return {Outcome::kRejected, row.note};
 }
 
 }  // namespace
 
 Answer take_level(Import &import, const KeyRow &row, const Found &found) {
   import.set(row.becomes, choice_of(import, found, upper(found.text), {"O1", "O2", "O3"}), found);
-  return {Outcome::kArrives, ""};
+  return {Outcome::kCopied, ""};
 }
 
 const std::vector<KeyRow> &recipe_keys() {

@@ -9,19 +9,19 @@ namespace {
 constexpr const char *kLauncher = "the launcher goes on reading it";
 
 Answer stay(Import &, const KeyRow &row, const Found &) {
-  return {Outcome::kStays, row.note};
+  return {Outcome::kIgnored, row.note};
 }
 
 Answer precision(Import &import, const KeyRow &row, const Found &found) {
   std::string name = lower(found.text);
   if (name == "false") name = "no";  // YAML 1.1 takes no for false
   import.set(row.becomes, choice_of(import, found, name, {"no", "fp16", "bf16", "fp8"}), found);
-  return {Outcome::kArrives, ""};
+  return {Outcome::kCopied, ""};
 }
 
 Answer old_fp16(Import &import, const KeyRow &row, const Found &found) {
   if (!boolean_of(import, found)) return {Outcome::kTranslated, "nothing to set"};
-  if (import.find(row.becomes) != nullptr) return {Outcome::kStays, "mixed_precision decides"};
+  if (import.find(row.becomes) != nullptr) return {Outcome::kIgnored, "mixed_precision decides"};
   import.set(row.becomes, "fp16", found);
   return {Outcome::kTranslated, row.note};
 }
@@ -36,7 +36,7 @@ Answer processor(Import &import, const KeyRow &row, const Found &found) {
 // fp8 before bf16 before fp16, whatever the order in the file.
 Answer enabled(Import &import, const KeyRow &row, const Found &found) {
   if (lower(found.text) == "auto")
-    return {Outcome::kStays, "\"auto\": the launcher decides, so also import its file"};
+    return {Outcome::kIgnored, "\"auto\": the launcher decides, so also import its file"};
   if (!boolean_of(import, found)) return {Outcome::kTranslated, "nothing to set"};
   const std::string section(row.key, std::string_view(row.key).find('.'));
   const std::string name = section == "fp16" ? "fp16" : section[0] == 'b' ? "bf16" : "fp8";
@@ -47,17 +47,17 @@ Answer enabled(Import &import, const KeyRow &row, const Found &found) {
   const Assignment *other = import.find(row.becomes);
   const std::string had = other == nullptr ? "" : std::get<std::string>(other->value);
   if (had == "fp8" || (had == "bf16" && name == "fp16"))
-    return {Outcome::kStays, "what does not run in " + had + " stays as the host has it"};
-  for (Fate &fate : import.fates)
-    if (other != nullptr && fate.found.key == other->from.key)
-      fate = {fate.found, Outcome::kStays,
-              "what does not run in " + name + " stays as the host has it"};
+    return {Outcome::kIgnored, "what does not run in " + had + " stays as the host has it"};
+  for (KeyResult &result : import.results)
+    if (other != nullptr && result.found.key == other->from.key)
+      result = {result.found, Outcome::kIgnored,
+                "what does not run in " + name + " stays as the host has it"};
   import.set(row.becomes, name, found);
   return {Outcome::kTranslated, row.note};
 }
 
 Answer with_te(Import &import, const KeyRow &row, const Found &found) {
-  if (boolean_of(import, found)) return {Outcome::kRefused, reason_of(row)};
+  if (boolean_of(import, found)) return {Outcome::kRejected, reason_of(row)};
   return {Outcome::kTranslated, "nothing to set"};
 }
 

@@ -66,9 +66,9 @@ Import read_launcher(std::map<std::string, std::string> &origins) {
                   "(ACCELERATE_MIXED_PRECISION, ACCELERATE_FP8_*), found none; start this command "
                   "with the script's environment");
   Import import = translate(std::move(all), "environment", kAccelerate);
-  for (const Fate &fate : import.fates)
-    if (fate.outcome == Outcome::kRefused)
-      throw Failure(OCTAVO_INVALID, kImportDomain, names[fate.found.key], ": ", fate.words);
+  for (const KeyResult &result : import.results)
+    if (result.outcome == Outcome::kRejected)
+      throw Failure(OCTAVO_INVALID, kImportDomain, names[result.found.key], ": ", result.words);
   for (const Assignment &a : import.settings) {
     const auto found = names.find(a.from.key);
     origins[a.key] = found == names.end() ? "octavo.accelerate" : found->second;

@@ -10,8 +10,8 @@ namespace {
 void change(Import &import, const std::string &setting, Outcome outcome, const std::string &words) {
   const Assignment *a = import.find(setting);
   if (a == nullptr) return;
-  for (Fate &fate : import.fates)
-    if (fate.found.key == a->from.key) fate.outcome = outcome, fate.words = words;
+  for (KeyResult &result : import.results)
+    if (result.found.key == a->from.key) result.outcome = outcome, result.words = words;
   import.drop(setting);
 }
 
@@ -21,12 +21,12 @@ void settle_mx(Import &import) {
     const Assignment *a = import.find(key);
     const bool usual =
         a != nullptr && (show(a->value) == "1024" || std::holds_alternative<std::string>(a->value));
-    change(import, key, usual ? Outcome::kTranslated : Outcome::kRefused,
+    change(import, key, usual ? Outcome::kTranslated : Outcome::kRejected,
            usual ? "nothing to set: mx has no history"
                  : "mx has no history; remove it, or use_mxfp8_block_scaling");
   }
   if (const Assignment *a = import.find("fp8.te.margin"); a != nullptr && show(a->value) != "0")
-    change(import, "fp8.te.margin", Outcome::kRefused,
+    change(import, "fp8.te.margin", Outcome::kRejected,
            "mx has no margin; remove it, or use_mxfp8_block_scaling");
 }
 
@@ -38,11 +38,11 @@ void settle_torchao(Import &import) {
   for (const std::string &key : unread)
     change(import, key, Outcome::kTranslated,
            "nothing to set: with AO, Accelerate does not read it");
-  for (Fate &fate : import.fates)
-    if (fate.outcome == Outcome::kRefused &&
-        (fate.found.key.ends_with("interval") || fate.found.key.ends_with("fp8_format")))
-      fate.outcome = Outcome::kTranslated,
-      fate.words = "nothing to set: with AO, Accelerate does not read it";
+  for (KeyResult &result : import.results)
+    if (result.outcome == Outcome::kRejected &&
+        (result.found.key.ends_with("interval") || result.found.key.ends_with("fp8_format")))
+      result.outcome = Outcome::kTranslated,
+      result.words = "nothing to set: with AO, Accelerate does not read it";
   import.is_mx = false;
 }
 
@@ -92,8 +92,9 @@ void settle_precision(Import &import) {
   const bool has_recipe =
       std::any_of(import.settings.begin(), import.settings.end(),
                   [](const Assignment &a) { return a.key.starts_with("fp8."); });
-  const bool refused = std::any_of(import.fates.begin(), import.fates.end(),
-                                   [](const Fate &f) { return f.outcome == Outcome::kRefused; });
+  const bool refused =
+      std::any_of(import.results.begin(), import.results.end(),
+                  [](const KeyResult &f) { return f.outcome == Outcome::kRejected; });
   if (!is_kwargs && !has_recipe && !refused)
     throw Failure(OCTAVO_INVALID, kImportDomain, import.file,
                   import.where == kDeepSpeed

@@ -70,40 +70,40 @@ void take(Import &import, const Found &found) {
                   ": fp8_config: expected keys with values, found ", found.shown());
   const bool is_empty_section = found.key == "fp8_config" && (found.is_empty || found.is_null);
   if (row == nullptr && (is_empty_section || (import.where == kDeepSpeed && recipe.empty()))) {
-    import.fates.push_back(
-        {found, Outcome::kStays,
+    import.results.push_back(
+        {found, Outcome::kIgnored,
          is_empty_section ? "no setting in it" : "DeepSpeed goes on reading it"});
     return;
   }
   if (row == nullptr) refuse_unknown(import, found, recipe.empty() ? found.key : recipe, where);
   if (found.is_null && row->rule != nullptr && row->becomes[0] != '\0') {
-    import.fates.push_back({found, Outcome::kArrives, "nothing to set: the default applies"});
+    import.results.push_back({found, Outcome::kCopied, "nothing to set: the default applies"});
     return;
   }
   refuse_both(import, *row, found);
   Answer answer = row->rule(import, *row, found);
-  if (row->is_misspelt != nullptr && answer.outcome != Outcome::kRefused)
+  if (row->is_misspelt != nullptr && answer.outcome != Outcome::kRejected)
     answer = {Outcome::kTranslated, row->note};
-  import.fates.push_back({found, answer.outcome, answer.words});
+  import.results.push_back({found, answer.outcome, answer.words});
 }
 
 // One row for a section that stays as a whole.
 void join_sections(Import &import) {
-  std::vector<Fate> joined;
-  for (Fate &fate : import.fates) {
-    const std::string section = section_of(fate.found.key);
-    const bool inner = fate.outcome == Outcome::kStays && section != fate.found.key &&
+  std::vector<KeyResult> joined;
+  for (KeyResult &result : import.results) {
+    const std::string section = section_of(result.found.key);
+    const bool inner = result.outcome == Outcome::kIgnored && section != result.found.key &&
                        section != "fp8" && section != "msamp" && section != "fp8_config" &&
-                       !fate.found.key.ends_with(".enabled");
+                       !result.found.key.ends_with(".enabled");
     if (inner && !joined.empty() && joined.back().found.key == section + ".*") continue;
     if (inner) {
-      fate.found.key = section + ".*";
-      fate.found.text = "...";
-      fate.found.is_list = fate.found.is_null = fate.found.is_empty = false;
+      result.found.key = section + ".*";
+      result.found.text = "...";
+      result.found.is_list = result.found.is_null = result.found.is_empty = false;
     }
-    joined.push_back(std::move(fate));
+    joined.push_back(std::move(result));
   }
-  import.fates = std::move(joined);
+  import.results = std::move(joined);
 }
 
 // In the order of a file that a person would write.
@@ -151,11 +151,12 @@ Import translate(std::vector<Found> found, const std::string &file, unsigned whe
   import.where = where;
   for (const Found &f : found) take(import, f);
   settle(import);
-  for (Fate &fate : import.fates)
+  for (KeyResult &result : import.results)
     for (Assignment &a : import.settings)
-      if (a.from.key == fate.found.key && !a.from.key.empty()) {
-        fate.setting = a.key + " = " + show(a.value);
-        if (fate.outcome == Outcome::kTranslated && a.comment.empty()) a.comment = fate.words + ".";
+      if (a.from.key == result.found.key && !a.from.key.empty()) {
+        result.setting = a.key + " = " + show(a.value);
+        if (result.outcome == Outcome::kTranslated && a.comment.empty())
+          a.comment = result.words + ".";
       }
   join_sections(import);
   sort(import);

@@ -103,9 +103,11 @@ std::map<uint32_t, uint32_t> roots_of(const octavo::Run &run, uint32_t world) {
 }
 
 // The last of the model first: in this order backward finishes them.
-void add_data_parallel(const estimate::Model &model, uint32_t world, Means means, Sum &sum) {
+void add_data_parallel(const estimate::Model &model, uint32_t world, GradientPlacement means,
+                       Sum &sum) {
   const octavo::Run &run = *model.run;
-  const bool to_owners = means == Means::kOwner && run.optimizer() != nullptr && world > 1;
+  const bool to_owners =
+      means == GradientPlacement::kOwner && run.optimizer() != nullptr && world > 1;
   const auto roots = to_owners ? roots_of(run, world) : std::map<uint32_t, uint32_t>();
   const uint64_t limit = to_owners ? kPythonElements / world : kBucketElements;
   struct Bucket {
@@ -179,7 +181,8 @@ uint64_t Wire::sent() const {
   return all;
 }
 
-Wire wire_of(const estimate::Model &model, const Mesh &mesh, const Gather &gather, Means means) {
+Wire wire_of(const estimate::Model &model, const Mesh &mesh, const Gather &gather,
+             GradientPlacement means) {
   const octavo::Run &run = *model.run;
   Sum sum;
   if (mesh.is_sharded())

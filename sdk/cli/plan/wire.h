@@ -26,7 +26,7 @@ struct Gather {
 
 // Who gets the means of gradients in slots: every rank, as in train_gpt; or the owner of a
 // parameter alone, as with octavo.prepare(shard_optimizer_state=True).
-enum class Means { kAll, kOwner };
+enum class GradientPlacement { kAll, kOwner };
 
 struct Wire {
   std::vector<Operation> operations;
@@ -35,6 +35,7 @@ struct Wire {
 };
 
 // For what refusal_of (ranks.h) does not refuse.
-Wire wire_of(const estimate::Model &model, const Mesh &mesh, const Gather &gather, Means means);
+Wire wire_of(const estimate::Model &model, const Mesh &mesh, const Gather &gather,
+             GradientPlacement means);
 
 }  // namespace octavo::cli::plan

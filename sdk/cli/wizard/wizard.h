@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "sdk/cli/common.h"
+#include "sdk/cli/toml_writer.h"
 #include "sdk/cli/wizard/questions.h"
-#include "sdk/cli/written.h"
 
 namespace octavo::cli::wizard {
 

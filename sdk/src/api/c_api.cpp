@@ -1,8 +1,8 @@
 // The functions of octavo.h that open, report on and describe a run; no logic of their own.
+#include "sdk/src/base/exception_boundary.h"
 #include "sdk/src/base/handles.h"
 #include "sdk/src/base/sized.h"
 #include "sdk/src/base/text.h"
-#include "sdk/src/base/wall.h"
 #include "sdk/src/negotiate/negotiate.h"
 #include "sdk/src/report/report.h"
 #include "sdk/src/run/run.h"
@@ -10,16 +10,16 @@
 namespace {
 
 using octavo::Failure;
-using octavo::given;
 using octavo::guarded;
-using octavo::Shortage;
+using octavo::require_not_null;
+using octavo::ResourceUnavailable;
 using octavo::View;
 
 // The caller's struct in this library's size: fields it does not know are 0.
 template <typename Desc, typename... Pointer>
 Desc own_copy(const Desc *theirs, uint32_t kind, Pointer Desc::*...pointers) {
   Desc d{};
-  if (theirs != nullptr) d = octavo::head_of(*theirs, pointers...);
+  if (theirs != nullptr) d = octavo::copy_known_fields(*theirs, pointers...);
   d.size = sizeof(d);
   d.kind = kind;
   return d;
@@ -60,7 +60,7 @@ octavo_status report_on(const octavo_open_desc *desc, const char *function, octa
                         octavo_line line, void *ctx, View view) {
   const octavo_open_desc d = own_copy(desc);
   return guarded(d.host, [&]() -> octavo_status {
-    given(line, function, "line");
+    require_not_null(line, function, "line");
     check_kind(desc, OCTAVO_KIND_OPEN_DESC, function);
     const octavo::Format wanted = octavo::parse_format(octavo::view(format));
     const std::unique_ptr<octavo_host> host = own_host(d.host);
@@ -83,7 +83,7 @@ octavo_status report_on(const octavo_open_desc *desc, const char *function, octa
                                octavo::Remedy(f.fix()), octavo::Stage::kConfig},
                               wanted, lines);
       throw;
-    } catch (Shortage &s) {
+    } catch (ResourceUnavailable &s) {
       s.at(octavo::Stage::kConfig);
       if (view == View::kRun) octavo::write_problem(d, s.verdict(), wanted, lines);
       throw;
@@ -103,7 +103,7 @@ octavo_str octavo_version(void) {
 octavo_status octavo_open(const octavo_open_desc *desc, octavo_run **out) {
   const octavo_open_desc d = own_copy(desc);
   return guarded(d.host, [&]() {
-    *given(out, "octavo_open", "out") = nullptr;
+    *require_not_null(out, "octavo_open", "out") = nullptr;
     check_kind(desc, OCTAVO_KIND_OPEN_DESC, "octavo_open");
     std::unique_ptr<octavo_host> host = own_host(d.host);
     octavo::Negotiation n = octavo::prepare(d);
@@ -145,7 +145,7 @@ octavo_status octavo_check_config(const octavo_open_desc *desc, octavo_str forma
 octavo_status octavo_settings(const octavo_open_desc *desc, octavo_take_setting take, void *ctx) {
   const octavo_open_desc d = own_copy(desc);
   return guarded(d.host, [&]() {
-    given(take, "octavo_settings", "take");
+    require_not_null(take, "octavo_settings", "take");
     check_kind(desc, OCTAVO_KIND_OPEN_DESC, "octavo_settings");
     const std::unique_ptr<octavo_host> host = own_host(d.host);
     octavo::Negotiation n = octavo::prepare(d);
@@ -159,7 +159,7 @@ octavo_status octavo_settings(const octavo_open_desc *desc, octavo_take_setting 
 octavo_status octavo_lock(const octavo_open_desc *desc, octavo_line line, void *ctx) {
   const octavo_open_desc d = own_copy(desc);
   return guarded(d.host, [&]() {
-    given(line, "octavo_lock", "line");
+    require_not_null(line, "octavo_lock", "line");
     check_kind(desc, OCTAVO_KIND_OPEN_DESC, "octavo_lock");
     const std::unique_ptr<octavo_host> host = own_host(d.host);
     const octavo::Lines lines(line, ctx);
@@ -172,39 +172,40 @@ octavo_status octavo_lock(const octavo_open_desc *desc, octavo_line line, void *
 }
 
 octavo_status octavo_report(const octavo_run *r, octavo_str format, octavo_line line, void *ctx) {
-  return octavo::on(r, [&](const octavo_run &run) {
-    given(line, "octavo_report", "line");
+  return octavo::call_guarded(r, [&](const octavo_run &run) {
+    require_not_null(line, "octavo_report", "line");
     octavo::write_report(View::kRun, run.negotiation(), &run,
                          octavo::parse_format(octavo::view(format)), octavo::Lines(line, ctx));
   });
 }
 
 octavo_status octavo_run_codes(const octavo_run *r, uint32_t slot, const void *memory, void *out) {
-  return octavo::on(r, [&](const octavo_run &run) {
-    run.codes(slot, given(memory, "octavo_run_codes", "memory"),
-              given(out, "octavo_run_codes", "out"));
+  return octavo::call_guarded(r, [&](const octavo_run &run) {
+    run.codes(slot, require_not_null(memory, "octavo_run_codes", "memory"),
+              require_not_null(out, "octavo_run_codes", "out"));
   });
 }
 
 octavo_status octavo_add_parameter(octavo_run *r, const octavo_parameter_desc *d, octavo_verdict *v,
                                    uint32_t *id) {
-  return octavo::on(r, [&](octavo_run &run) {
-    check_kind(given(d, "octavo_add_parameter", "d"), OCTAVO_KIND_PARAMETER_DESC,
+  return octavo::call_guarded(r, [&](octavo_run &run) {
+    check_kind(require_not_null(d, "octavo_add_parameter", "d"), OCTAVO_KIND_PARAMETER_DESC,
                "octavo_add_parameter");
     const auto own = own_copy(d, OCTAVO_KIND_PARAMETER_DESC);
-    return run.add_parameter(own, v, given(id, "octavo_add_parameter", "id"));
+    return run.add_parameter(own, v, require_not_null(id, "octavo_add_parameter", "id"));
   });
 }
 
 octavo_status octavo_add_linear(octavo_run *r, const octavo_linear_desc *d, octavo_verdict *v,
                                 uint32_t *id) {
-  return octavo::on(r, [&](octavo_run &run) {
-    check_kind(given(d, "octavo_add_linear", "d"), OCTAVO_KIND_LINEAR_DESC, "octavo_add_linear");
+  return octavo::call_guarded(r, [&](octavo_run &run) {
+    check_kind(require_not_null(d, "octavo_add_linear", "d"), OCTAVO_KIND_LINEAR_DESC,
+               "octavo_add_linear");
     const auto own = own_copy(d, OCTAVO_KIND_LINEAR_DESC);
-    return run.add_linear(own, v, given(id, "octavo_add_linear", "id"));
+    return run.add_linear(own, v, require_not_null(id, "octavo_add_linear", "id"));
   });
 }
 
 octavo_status octavo_seal(octavo_run *r) {
-  return octavo::on(r, [](octavo_run &run) { run.seal(); });
+  return octavo::call_guarded(r, [](octavo_run &run) { run.seal(); });
 }

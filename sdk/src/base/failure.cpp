@@ -36,7 +36,7 @@ void relay_diagnostic(void *ctx, const octavo_diagnostic *d) {
   if (host == nullptr || d == nullptr || !OCTAVO_HAS(host, octavo_host, diagnose) ||
       host->diagnose == nullptr)
     return;
-  const octavo_diagnostic theirs = head_of(*d);
+  const octavo_diagnostic theirs = copy_known_fields(*d);
   const uint32_t severity = std::min<uint32_t>(theirs.severity, OCTAVO_SEVERITY_ERROR);
   try {
     send(*host, severity, theirs.code, take_text(theirs.domain), take_text(theirs.text));

@@ -1,5 +1,5 @@
 // Failure: the one exception of liboctavo. It is thrown anywhere below the C API and becomes a
-// diagnostic and a status at the wall (c_api.cpp); it never leaves liboctavo.
+// diagnostic and a status at the boundary (c_api.cpp); it never leaves liboctavo.
 #pragma once
 
 #include <exception>

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "octavo/octavo.h"
-#include "sdk/src/base/wall.h"
+#include "sdk/src/base/exception_boundary.h"
 
 namespace octavo {
 
@@ -71,7 +71,7 @@ std::unique_ptr<T> close_handle(T *handle) noexcept {
 
 // body(object), or an empty value of its type for a handle that is not open.
 template <typename T, typename Body>
-auto look(const T *handle, Body &&body) -> decltype(body(*handle)) {
+auto with_object(const T *handle, Body &&body) -> decltype(body(*handle)) {
   const T *object = find_handle(handle);
   if (object == nullptr) return {};
   return body(*object);
@@ -91,7 +91,7 @@ void close_or_retire(T *handle) noexcept {
 // Calls body(object) inside guarded. Null is no handle (OCTAVO_INVALID); what was closed, or never
 // opened, cannot be used any more (OCTAVO_WRONG_STATE).
 template <typename T, typename Body>
-octavo_status on(const T *handle, Body &&body) noexcept {
+octavo_status call_guarded(const T *handle, Body &&body) noexcept {
   if (handle == nullptr) return OCTAVO_INVALID;
   T *object = find_handle(handle);
   if (object == nullptr || !object->is_usable()) return OCTAVO_WRONG_STATE;

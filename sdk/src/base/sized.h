@@ -18,7 +18,7 @@ bool covers(const T &own, const Field &field) {
 // As OCTAVO_TAKE. Those of `pointers` that the size cuts in two are null, since half a pointer
 // points anywhere. A text needs no naming: cut, its size is 0.
 template <typename T, typename... Pointer>
-T head_of(const T &given, Pointer T::*...pointers) {
+T copy_known_fields(const T &given, Pointer T::*...pointers) {
   T own;
   OCTAVO_TAKE(own, &given);
   ((covers(own, own.*pointers) ? void() : void(own.*pointers = nullptr)), ...);

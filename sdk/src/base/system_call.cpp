@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 
 namespace octavo {
 
@@ -36,7 +36,7 @@ bool is_regular_file(const std::string &path) {
 struct stat status_of(const Descriptor &file, const std::string &path) {
   struct stat found {};
   if (fstat(file.get(), &found) != 0)
-    throw Shortage(path + ": cannot be inspected", "fstat", errno);
+    throw ResourceUnavailable(path + ": cannot be inspected", "fstat", errno);
   return found;
 }
 
@@ -47,7 +47,7 @@ size_t read_at(const Descriptor &file, const std::string &path, void *to, size_t
     const ssize_t got = pread(file.get(), static_cast<char *>(to) + size, bytes - size,
                               static_cast<off_t>(offset + size));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw Shortage(path + ": cannot be read", "pread", errno);
+    if (got < 0) throw ResourceUnavailable(path + ": cannot be read", "pread", errno);
     if (got == 0) break;
     size += static_cast<size_t>(got);
   }

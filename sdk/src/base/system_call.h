@@ -1,6 +1,6 @@
 // The calls of the system by which liboctavo finds out about files. A wrapper returns what was
 // found, or the error that says something about the path (is_verdict); for any other error it
-// throws a Shortage with the call, the path and the error.
+// throws a ResourceUnavailable with the call, the path and the error.
 #pragma once
 
 #include <fcntl.h>

@@ -12,7 +12,7 @@
 namespace octavo {
 
 Verdict copy_verdict(const octavo_verdict &v) {
-  const octavo_verdict own = head_of(v);
+  const octavo_verdict own = copy_known_fields(v);
   if (own.decision > OCTAVO_ACCEPT_EMULATED)
     return {own.level,
             OCTAVO_DECLINE,

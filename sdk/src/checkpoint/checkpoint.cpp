@@ -188,13 +188,13 @@ uint64_t load_checkpoint(octavo_store &store, const std::string &directory) {
 }  // namespace octavo
 
 octavo_status octavo_store_save(const octavo_store *s, octavo_str directory, uint64_t step) {
-  return octavo::on(s, [&](const octavo_store &store) {
+  return octavo::call_guarded(s, [&](const octavo_store &store) {
     octavo::save_checkpoint(store, octavo::directory_of(directory, "octavo_store_save"), step);
   });
 }
 
 octavo_status octavo_store_load(octavo_store *s, octavo_str directory, uint64_t *step) {
-  return octavo::on(s, [&](octavo_store &store) {
+  return octavo::call_guarded(s, [&](octavo_store &store) {
     const uint64_t found =
         octavo::load_checkpoint(store, octavo::directory_of(directory, "octavo_store_load"));
     if (step != nullptr) *step = found;

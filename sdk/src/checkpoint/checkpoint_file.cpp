@@ -72,7 +72,7 @@ constexpr const char *kReadable = "a file that can be read";
 constexpr char kHeaderMark[] = "\"octavo.header_blake2b\":\"";
 
 // Writes a tensor and returns its hash; false: the reason is in errno.
-bool write_tensor(const Draft &draft, uint64_t offset, const void *from, uint64_t bytes,
+bool write_tensor(const AtomicFile &draft, uint64_t offset, const void *from, uint64_t bytes,
                   HashKind kind, std::string *hex) {
   TensorHash hash(kind);
   const char *next = static_cast<const char *>(from);
@@ -104,16 +104,16 @@ void fail_call(const std::string &path, const char *expected, int reason, const 
                   ", found: ", std::strerror(reason), "; ", remedy);
 }
 
-void check_created(const Draft &draft) {
+void check_created(const AtomicFile &draft) {
   if (draft.file() < 0) fail_call(draft.name(), "a file that can be created", errno, kCheckPath);
 }
 
-void fail_write(const Draft &draft, int reason) {
+void fail_write(const AtomicFile &draft, int reason) {
   fail_call(draft.name(), "a file that can be written", reason,
             "free space, or choose a directory of another disk");
 }
 
-void put_in_place(Draft &draft, const std::string &path) {
+void put_in_place(AtomicFile &draft, const std::string &path) {
   if (fsync(draft.file()) != 0 || !draft.close()) fail_write(draft, errno);
   if (!draft.commit()) fail_call(path, "a name that a file can take", errno, kCheckPath);
   if (!draft.sync_directory())
@@ -133,7 +133,7 @@ void write_checkpoint_file(const std::string &path, CheckpointHeader header,
     sizes.push_back(t.bytes());
   }
   const uint64_t data_start = write_header(header, path).size();
-  Draft draft(path, 0666);
+  AtomicFile draft(path, 0666);
   check_created(draft);
   std::vector<std::string> hashes(tensors.size());
   work_on_tensors(sizes, [&](size_t i) {

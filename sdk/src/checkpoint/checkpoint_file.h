@@ -30,10 +30,10 @@ void work_on_tensors(const std::vector<uint64_t> &bytes, const std::function<voi
 inline constexpr char kCheckPath[] = "check the path and its permissions";
 
 // The steps of a draft that becomes a file of a checkpoint. They throw Failure(OCTAVO_NO_RESOURCE).
-void check_created(const Draft &draft);
-[[noreturn]] void fail_write(const Draft &draft, int reason);
+void check_created(const AtomicFile &draft);
+[[noreturn]] void fail_write(const AtomicFile &draft, int reason);
 // Its bytes and its name, `path`, are on disk afterwards.
-void put_in_place(Draft &draft, const std::string &path);
+void put_in_place(AtomicFile &draft, const std::string &path);
 
 // Writes the tensors of a laid out header; `data` holds the address of each one's bytes. Adds the
 // hashes, of the kind that its schema says. The file appears under its name complete and on disk;

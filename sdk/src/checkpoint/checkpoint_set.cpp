@@ -17,7 +17,7 @@
 #include "octavo/hpp/size_signal.hpp"
 #include "sdk/src/base/descriptor.h"
 #include "sdk/src/base/json.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/checkpoint/checkpoint_file.h"
 #include "sdk/src/checkpoint/checkpoint_header.h"
@@ -55,7 +55,7 @@ std::vector<std::string> names_in(const std::string &directory) {
   std::vector<std::string> names;
   try {
     names = files_in(directory, "", &error);
-  } catch (const Shortage &s) {
+  } catch (const ResourceUnavailable &s) {
     fail_checkpoint(OCTAVO_NO_RESOURCE, directory, s.message());
   }
   if (error != 0)
@@ -195,7 +195,7 @@ std::optional<CheckpointManifest> find_checkpoint_manifest(const std::string &di
 void write_checkpoint_manifest(const std::string &directory, const CheckpointManifest &manifest) {
   const std::string path = (std::filesystem::path(directory) / kManifestName).string();
   const std::string text = manifest_text(manifest);
-  Draft draft(path, 0666);
+  AtomicFile draft(path, 0666);
   check_created(draft);
   if (!draft.write(text.data(), text.size())) fail_write(draft, errno);
   put_in_place(draft, path);

@@ -5,11 +5,11 @@
 #include <new>
 
 #include "octavo/hpp/text.hpp"
+#include "sdk/src/base/exception_boundary.h"
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
-#include "sdk/src/base/wall.h"
 
 namespace octavo {
 namespace {

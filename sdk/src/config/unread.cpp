@@ -66,7 +66,7 @@ void refuse_unread_variables(const std::vector<std::string> &plugins) {
   for (const std::string &name : variables_with("OCTAVO_")) check(name, plugins);
 }
 
-std::vector<std::string> idle_protection(const Config &config) {
+std::vector<std::string> trust_settings_without_effect(const Config &config) {
   std::vector<std::string> warnings;
   const auto look = [&](key::List list, const char *trust) {
     if (config[list].empty() || config[key::kTrust] == trust) return;

@@ -17,6 +17,6 @@ void refuse_unread_variables(const std::vector<std::string> &plugins);
 // plugins.pins and plugins.keys without the plugins.trust that reads them. Throws
 // Failure(OCTAVO_INVALID, "octavo.config", ...), or returns a warning where an override of the
 // program chose another trust.
-std::vector<std::string> idle_protection(const Config &config);
+std::vector<std::string> trust_settings_without_effect(const Config &config);
 
 }  // namespace octavo

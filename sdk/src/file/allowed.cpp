@@ -94,7 +94,7 @@ void allow(const std::string &directory) {
   if (!error && mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     fail_record(folder.string(), errno);
   if (error) fail_record(folder.string(), error.value());
-  Draft draft(path, 0600);
+  AtomicFile draft(path, 0600);
   const std::string text = whole + "\n";
   if (draft.file() < 0 || !draft.write(text.data(), text.size()) || !draft.close() ||
       !draft.commit())

@@ -11,7 +11,8 @@ namespace octavo {
 std::string user_data_directory();
 
 // Whether the answer for this directory is recorded, in a file that root or this user alone can
-// write to. Its path is resolved first: a link allows what it leads to now. Throws Shortage.
+// write to. Its path is resolved first: a link allows what it leads to now. Throws
+// ResourceUnavailable.
 bool is_allowed(const std::string &directory);
 
 // Records the answer, in a file that only this user can write to, or takes it back. Throw Failure:

@@ -16,7 +16,7 @@
 
 namespace octavo {
 
-Draft::Draft(const std::string &path, mode_t mode) : path_(path) {
+AtomicFile::AtomicFile(const std::string &path, mode_t mode) : path_(path) {
   static std::atomic<uint64_t> number{0};
   sigset_t held;
   sigemptyset(&held);
@@ -27,7 +27,7 @@ Draft::Draft(const std::string &path, mode_t mode) : path_(path) {
   file_ = open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 }
 
-Draft::~Draft() {
+AtomicFile::~AtomicFile() {
   if (file_ >= 0) ::close(file_);
   if (!name_.empty()) unlink(name_.c_str());
   pthread_sigmask(SIG_SETMASK, &outer_, nullptr);
@@ -53,23 +53,23 @@ bool write_all(const void *from, uint64_t bytes, Put put) {
 
 }  // namespace
 
-bool Draft::write(const void *from, uint64_t bytes) {
+bool AtomicFile::write(const void *from, uint64_t bytes) {
   return write_all(from, bytes,
                    [&](const char *next, uint64_t left) { return ::write(file_, next, left); });
 }
 
-bool Draft::write_at(uint64_t offset, const void *from, uint64_t bytes) const {
+bool AtomicFile::write_at(uint64_t offset, const void *from, uint64_t bytes) const {
   const char *first = static_cast<const char *>(from);
   return write_all(from, bytes, [&](const char *next, uint64_t left) {
     return pwrite(file_, next, left, static_cast<off_t>(offset) + (next - first));
   });
 }
 
-bool Draft::close() {
+bool AtomicFile::close() {
   return ::close(std::exchange(file_, -1)) == 0;
 }
 
-bool Draft::commit() {
+bool AtomicFile::commit() {
   if (std::rename(name_.c_str(), path_.c_str()) != 0) return false;
   name_.clear();
   return true;

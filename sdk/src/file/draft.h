@@ -1,5 +1,5 @@
-// Draft: a file under another name until it is complete. Its own name holds the old file or the new
-// one at any time.
+// AtomicFile: a file under another name until it is complete. Its own name holds the old file or
+// the new one at any time.
 #pragma once
 
 #include <signal.h>
@@ -15,13 +15,13 @@ bool sync_parent_directory(const std::string &path);
 
 // What answers false leaves the reason in errno. While it lives, Ctrl-C, SIGTERM and SIGHUP wait on
 // its thread: they would end the program and leave the draft.
-class Draft {
+class AtomicFile {
  public:
-  Draft(const std::string &path, mode_t mode);
+  AtomicFile(const std::string &path, mode_t mode);
   // A draft that was not committed goes away.
-  ~Draft();
-  Draft(const Draft &) = delete;
-  Draft &operator=(const Draft &) = delete;
+  ~AtomicFile();
+  AtomicFile(const AtomicFile &) = delete;
+  AtomicFile &operator=(const AtomicFile &) = delete;
 
   int file() const { return file_; }                 // negative: it could not be created
   const std::string &name() const { return name_; }  // until it is committed

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <memory>
 
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 
 namespace octavo {
 
@@ -27,7 +27,7 @@ std::vector<std::string> files_in(const std::string &directory, std::string_view
       files.push_back(directory + "/" + std::string(name));
     errno = 0;
   }
-  if (errno != 0) throw Shortage(directory + ": cannot be read", "readdir", errno);
+  if (errno != 0) throw ResourceUnavailable(directory + ": cannot be read", "readdir", errno);
   std::sort(files.begin(), files.end());
   return files;
 }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/system_call.h"
 #include "sdk/src/base/text.h"
 
@@ -72,7 +72,7 @@ CheckedFile::CheckedFile(const std::string &path, Descriptor file, const char *d
 
 Descriptor CheckedFile::another(int least) const {
   Descriptor file(fcntl(file_.get(), F_DUPFD_CLOEXEC, least));
-  if (file.get() < 0) throw Shortage(path_ + ": cannot be kept open", "fcntl", errno);
+  if (file.get() < 0) throw ResourceUnavailable(path_ + ": cannot be kept open", "fcntl", errno);
   return file;
 }
 

@@ -12,20 +12,20 @@
 namespace octavo {
 
 // A regular file, open for reading, and its status; none: *problem has the reason. It neither waits
-// for a FIFO nor opens a device. Throws Shortage when that says nothing about the file.
+// for a FIFO nor opens a device. Throws ResourceUnavailable when that says nothing about the file.
 Descriptor open_regular(const std::string &path, struct stat *status, std::string *problem);
 
 class CheckedFile {
  public:
   // By open_regular. Throws Failure(OCTAVO_INVALID, domain, ...) when there is no regular file or
-  // it cannot be read. What follows throws Shortage, too.
+  // it cannot be read. What follows throws ResourceUnavailable, too.
   CheckedFile(const std::string &path, const char *domain);
   // What another process opened by that and handed on.
   CheckedFile(const std::string &path, Descriptor file, const char *domain);
 
   const std::string &path() const { return path_; }
   int descriptor() const { return file_.get(); }
-  // For a longer life than this one has. Throws Shortage.
+  // For a longer life than this one has. Throws ResourceUnavailable.
   Descriptor another(int least = 0) const;
   uint64_t size() const { return static_cast<uint64_t>(status_.st_size); }
   // Device and inode are the same.

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/system_call.h"
 #include "sdk/src/base/text.h"
 
@@ -48,7 +48,8 @@ std::string mapping_problem(const CheckedFile &file, const void *address, const 
   const std::string what = file.path() + ": ";
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void *own = mmap(nullptr, page, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
-  if (own == MAP_FAILED) throw Shortage(what + "the checked file cannot be mapped", "mmap", errno);
+  if (own == MAP_FAILED)
+    throw ResourceUnavailable(what + "the checked file cannot be mapped", "mmap", errno);
   const auto lines = mapping_lines({address, own}, maps_file);
   munmap(own, page);
   if (!lines) {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "sdk/src/base/descriptor.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/system_call.h"
 #include "sdk/src/base/text.h"
 
@@ -103,7 +103,7 @@ class Walk {
     if (std::string problem = judge_owner(here, status); !problem.empty()) return problem;
     char target[PATH_MAX];
     const ssize_t size = readlinkat(link.get(), "", target, sizeof(target));
-    if (size < 0) throw Shortage(here + " cannot be read", "readlinkat", errno);
+    if (size < 0) throw ResourceUnavailable(here + " cannot be read", "readlinkat", errno);
     if (size <= 0 || size == sizeof(target)) return here + " is a link that cannot be read";
     const std::string to(target, static_cast<size_t>(size));
     push(to);

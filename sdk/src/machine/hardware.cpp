@@ -10,7 +10,7 @@
 
 #include <utility>
 
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 
 namespace octavo {
 namespace {

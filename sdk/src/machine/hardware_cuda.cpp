@@ -2,7 +2,7 @@
 // liboctavo itself links no CUDA.
 #include <dlfcn.h>
 
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/file/listing.h"
 #include "sdk/src/machine/hardware.h"
 
@@ -15,7 +15,8 @@ class Library {
   explicit Library(const char *name) : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
     const char *words = handle_ == nullptr ? dlerror() : nullptr;
     if (words != nullptr && !names_verdict(words))
-      throw Shortage(std::string("whether there is a GPU is not known: ") + words, kMakeRoom);
+      throw ResourceUnavailable(std::string("whether there is a GPU is not known: ") + words,
+                                kMakeRoom);
   }
   bool is_open() const { return handle_ != nullptr; }
   template <typename F>

@@ -6,10 +6,10 @@
 #include <algorithm>
 
 #include "octavo/hpp/kernels_tables.hpp"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/exception_boundary.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
-#include "sdk/src/base/wall.h"
 #include "sdk/src/negotiate/negotiate.h"
 
 namespace octavo {
@@ -196,7 +196,7 @@ void add_layers(Negotiation &n, const std::vector<std::string> &ids, const std::
       Candidate c;
       c.id = id;
       c.is_tried = true;
-      load_candidate(n, c, Offer::kLayer, host);
+      load_candidate(n, c, PluginRole::kLayer, host);
       if (c.described) c.described->file = c.described->checked = nullptr;  // nothing stays open
       if (c.plugin != nullptr) device = with_layer(n.device, *c.plugin, host, c.verdicts);
       if (c.plugin != nullptr && !c.plugin->has_backend)

@@ -71,7 +71,7 @@ Negotiation prepare(const octavo_open_desc &desc) {
   n.config = load_config(desc);
   n.discovery = discover(n.config, desc);
   refuse_unread_variables(n.discovery.names());
-  n.warnings = idle_protection(n.config);
+  n.warnings = trust_settings_without_effect(n.config);
   n.trust = trust_policy(n.config, privileged());
   n.hardware = read_hardware();
   return n;

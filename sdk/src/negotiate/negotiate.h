@@ -200,14 +200,14 @@ octavo_session_desc describe_session(const Negotiation &n, const octavo_host *ho
                                      const std::vector<octavo_option_value> &options);
 
 // What a plugin is wanted for.
-enum class Offer { kBackend, kKernels, kLayer };
+enum class PluginRole { kBackend, kKernels, kLayer };
 
 // By the manifest of every plugin that is not shadowed; those that are no backends are left out.
 std::vector<BackendOptions> options_of_backends(const Negotiation &n, const octavo_host *host);
 
 // Discovery, manifest, trust, library, handshake: fills plugin, or leaves it null with the reason
 // in the verdicts, also when it does not offer what is wanted.
-void load_candidate(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host);
+void load_candidate(const Negotiation &n, Candidate &c, PluginRole wanted, const octavo_host *host);
 
 // The same as far as its files say, before any of its code runs: manifest and trust. Whether it
 // passes; if so, the manifest is in `described`.

@@ -1,10 +1,10 @@
 // Takes one candidate from its name to an answer, and keeps the result of each stage.
 #include "sdk/src/negotiate/negotiate.h"
 
+#include "sdk/src/base/exception_boundary.h"
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/text.h"
-#include "sdk/src/base/wall.h"
 #include "sdk/src/config/failures.h"
 #include "sdk/src/config/layer_rules.h"
 #include "sdk/src/config/options.h"
@@ -95,22 +95,22 @@ void not_found(const Negotiation &n, Candidate &c) {
        remedy_for_missing(n, c, names), Stage::kDiscovery});
 }
 
-bool offers(const LoadedPlugin &plugin, Offer wanted) {
-  return wanted == Offer::kBackend   ? plugin.has_backend
-         : wanted == Offer::kKernels ? plugin.kernels.has_value()
-                                     : plugin.layer.has_value();
+bool offers(const LoadedPlugin &plugin, PluginRole wanted) {
+  return wanted == PluginRole::kBackend   ? plugin.has_backend
+         : wanted == PluginRole::kKernels ? plugin.kernels.has_value()
+                                          : plugin.layer.has_value();
 }
 
-Verdict offers_another(const Manifest &manifest, const LoadedPlugin &plugin, Offer wanted) {
+Verdict offers_another(const Manifest &manifest, const LoadedPlugin &plugin, PluginRole wanted) {
   struct Interface {
-    Offer offer;
+    PluginRole offer;
     const char *id, *word;
   };
   std::string expected, word;
   std::vector<std::string> found;
-  for (const Interface i : {Interface{Offer::kBackend, OCTAVO_BACKEND_ID, "backend"},
-                            {Offer::kKernels, OCTAVO_KERNELS_ID, "kernels"},
-                            {Offer::kLayer, OCTAVO_LAYER_ID, "layer"}}) {
+  for (const Interface i : {Interface{PluginRole::kBackend, OCTAVO_BACKEND_ID, "backend"},
+                            {PluginRole::kKernels, OCTAVO_KERNELS_ID, "kernels"},
+                            {PluginRole::kLayer, OCTAVO_LAYER_ID, "layer"}}) {
     if (i.offer == wanted) expected = i.id, word = i.word;
     if (offers(plugin, i.offer)) found.emplace_back(i.id);
   }
@@ -120,7 +120,7 @@ Verdict offers_another(const Manifest &manifest, const LoadedPlugin &plugin, Off
           manifest.library + ": expected the interface " + expected + ", found " +
               enumerate(found) + " only",
           manifest.path,
-          wanted == Offer::kBackend
+          wanted == PluginRole::kBackend
               ? "the plugin is not an FP8 backend; name one in fp8.backend"
               : "the plugin has no " + word + "; reinstall the plugin " + manifest.name,
           Stage::kPlugin};
@@ -129,7 +129,7 @@ Verdict offers_another(const Manifest &manifest, const LoadedPlugin &plugin, Off
 // The check of the file, the helper that tries it, the load and the handshake: the stage that
 // refuses; nothing when all of them pass.
 std::optional<Stage> refused_library(const Negotiation &n, const Manifest &manifest,
-                                     const std::string &sha256, Candidate &c, Offer wanted,
+                                     const std::string &sha256, Candidate &c, PluginRole wanted,
                                      std::string *how, const octavo_host *host) {
   const CheckedProbe probed = check_probe(n.config, n.hardware, manifest, sha256, host, c.verdicts);
   c.warnings = probed.warnings;
@@ -196,7 +196,7 @@ bool pass_files(const Negotiation &n, Candidate &c, std::string *sha256, const o
   return progress.end(Stage::kTrust, "plugins.trust = \"" + n.config[key::kTrust] + "\"");
 }
 
-void pass_stages(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host) {
+void pass_stages(const Negotiation &n, Candidate &c, PluginRole wanted, const octavo_host *host) {
   std::string sha256, how;
   if (!pass_files(n, c, &sha256, host)) return;
   Progress progress(c);
@@ -216,7 +216,7 @@ template <typename Pass>
 void at_its_stage(const Candidate &c, Pass &&pass) {
   try {
     pass();
-  } catch (Shortage &s) {
+  } catch (ResourceUnavailable &s) {
     s.at(static_cast<Stage>(static_cast<size_t>(Stage::kDiscovery) + c.stages.size()));
     throw;
   }
@@ -237,7 +237,8 @@ void warn_of_stale_manifest(Candidate &c, const std::vector<DeclaredOption> &dec
 
 }  // namespace
 
-void load_candidate(const Negotiation &n, Candidate &c, Offer wanted, const octavo_host *host) {
+void load_candidate(const Negotiation &n, Candidate &c, PluginRole wanted,
+                    const octavo_host *host) {
   at_its_stage(c, [&] { pass_stages(n, c, wanted, host); });
 }
 
@@ -322,7 +323,7 @@ void evaluate(Negotiation &n, Candidate &c, const octavo_host *host) {
     Progress(c).end(Stage::kSession);
     return;
   }
-  load_candidate(n, c, Offer::kBackend, host);
+  load_candidate(n, c, PluginRole::kBackend, host);
   if (c.plugin == nullptr) return;
   Progress progress(c);
   try {

@@ -1,7 +1,7 @@
 // Which device is used, and why not another one.
 #include "kernels/cpu/table.h"
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/negotiate/negotiate.h"
@@ -121,7 +121,7 @@ void ask_kernels(Negotiation &n, const InstalledKernels &k, const Wanted &w,
   Candidate &c = n.kernels.emplace();
   c.id = k.id;
   c.is_tried = true;
-  load_candidate(n, c, Offer::kKernels, host);
+  load_candidate(n, c, PluginRole::kKernels, host);
   if (c.described) c.described->file = c.described->checked = nullptr;  // nothing stays open
   if (c.plugin != nullptr) check_locked_verdict(c.id, n.trust, c.verdicts);
   n.device_verdicts.insert(n.device_verdicts.end(), c.verdicts.begin(), c.verdicts.end());

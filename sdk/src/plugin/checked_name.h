@@ -13,7 +13,7 @@ namespace octavo {
 // where the library searches next to itself for what it needs, its path.
 class CheckedName {
  public:
-  // `file`: null where nothing was checked. Throws Shortage.
+  // `file`: null where nothing was checked. Throws ResourceUnavailable.
   CheckedName(const std::string &library, const CheckedFile *file);
 
   const std::string &name() const { return name_; }

@@ -23,7 +23,7 @@ struct Stub<void (*)(A...)> {
 // The table with every function: those that are null, or that its size does not contain, refuse.
 template <typename Table, typename... F>
 Table filled(const Table &given, F Table::*...functions) {
-  Table own = head_of(given, functions...);
+  Table own = copy_known_fields(given, functions...);
   ((own.*functions == nullptr ? void(own.*functions = &Stub<F>::call) : void()), ...);
   own.size = sizeof(own);
   return own;

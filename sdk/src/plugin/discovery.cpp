@@ -11,7 +11,7 @@
 #include <span>
 
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/file/allowed.h"
 #include "sdk/src/file/listing.h"
@@ -147,9 +147,9 @@ class Finder {
     SearchPlace place{directory, origin, error == 0 || error == EACCES, "", asked};
     place.closed = error == EACCES;
     if (place.closed && asked)
-      throw Shortage(concat(directory, " (", origin, "): cannot be read: ", std::strerror(error)),
-                     concat("give this user access to it, or take it out of ", origin),
-                     Stage::kDiscovery);
+      throw ResourceUnavailable(
+          concat(directory, " (", origin, "): cannot be read: ", std::strerror(error)),
+          concat("give this user access to it, or take it out of ", origin), Stage::kDiscovery);
     if (place.closed) place.ignored = std::string("it cannot be read: ") + std::strerror(error);
     result_.places.push_back(place);
     for (const std::string &file : files) add(file, origin);
@@ -207,7 +207,7 @@ const SearchPlace *Discovery::unsearched_with(const std::string &name) const {
 void Discovery::must_know(const std::string &name) const {
   for (const SearchPlace &p : places)
     if (p.closed)
-      throw Shortage(
+      throw ResourceUnavailable(
           concat("whether plugin \"", name, "\" is installed is not known: ", p.directory, " (",
                  p.origin, ") cannot be read, and no other place has it"),
           "give this user access to the directory, or set HOME and XDG_DATA_HOME to this user's "

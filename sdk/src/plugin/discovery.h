@@ -39,7 +39,8 @@ struct Discovery {
   std::string places_text() const;  // for "looked in ..."
   // The place that waits or is unnamed and holds the plugin `name`; null: there is none.
   const SearchPlace *unsearched_with(const std::string &name) const;
-  // Throws Shortage when a place is closed: whether it holds the plugin `name` is not known.
+  // Throws ResourceUnavailable when a place is closed: whether it holds the plugin `name` is not
+  // known.
   void must_know(const std::string &name) const;
 };
 
@@ -47,8 +48,8 @@ struct Discovery {
 // user's data directory, octavo/plugins next to liboctavo; then what the configuration file names
 // relative to itself, of which only directories that the user has allowed are searched. What a
 // privileged process's user alone controls is ignored: the variable, the user's data directory, and
-// everything relative to the configuration file. Throws Shortage for a place that somebody named
-// and that this user may not read.
+// everything relative to the configuration file. Throws ResourceUnavailable for a place that
+// somebody named and that this user may not read.
 Discovery discover(const Config &config, const octavo_open_desc &desc,
                    bool privileged = octavo::privileged());
 

@@ -11,12 +11,12 @@
 #include <system_error>
 
 #include "sdk/src/base/descriptor.h"
+#include "sdk/src/base/exception_boundary.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/fork.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
-#include "sdk/src/base/wall.h"
 #include "sdk/src/file/privilege_mapping.h"
 #include "sdk/src/plugin/checked_name.h"
 #include "sdk/src/plugin/elf.h"
@@ -142,7 +142,8 @@ class Handshake {
       refuse_noexec();
       const std::string words = checked.in_own_words(e.what());
       if (!names_verdict(words) || is_found(words))
-        throw Shortage(manifest_.library + ": cannot be loaded: " + words, kMakeRoom, Stage::kLoad);
+        throw ResourceUnavailable(manifest_.library + ": cannot be loaded: " + words, kMakeRoom,
+                                  Stage::kLoad);
       throw Declined{OCTAVO_REASON_LIBRARY, manifest_.library + ": cannot be loaded: " + words,
                      "install what is missing, or reinstall the plugin", Stage::kLoad};
     }
@@ -304,13 +305,13 @@ const LoadedPlugin *load_plugin(const Manifest &manifest, const std::string &sha
     verdicts.push_back({OCTAVO_LEVEL_PLUGIN, OCTAVO_DECLINE, d.reason, d.text, manifest.library,
                         d.remedy, d.stage});
   };
-  std::optional<Shortage> shortage;
+  std::optional<ResourceUnavailable> shortage;
   const octavo_status status = call_plugin(&thrown, [&]() -> octavo_status {
     try {
       entry = Handshake(manifest, sha256).run();
     } catch (const Declined &d) {
       decline(d);
-    } catch (const Shortage &s) {
+    } catch (const ResourceUnavailable &s) {
       shortage = s;
     }
     return OCTAVO_OK;

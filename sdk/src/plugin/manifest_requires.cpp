@@ -15,7 +15,7 @@
 #include <new>
 #include <sstream>
 
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/system_call.h"
 #include "sdk/src/base/text.h"
 
@@ -224,7 +224,8 @@ void add_configured(const std::string &file, int depth, std::vector<std::string>
       if (result == 0) names.assign(files.gl_pathv, files.gl_pathv + files.gl_pathc);
       globfree(&files);
       if (result == GLOB_NOSPACE) throw std::bad_alloc();
-      if (result == GLOB_ABORTED) throw Shortage(word + ": cannot be read", "glob", unlisted);
+      if (result == GLOB_ABORTED)
+        throw ResourceUnavailable(word + ": cannot be read", "glob", unlisted);
       for (const std::string &name : names) add_configured(name, depth + 1, found);
     }
   }

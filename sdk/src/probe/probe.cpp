@@ -9,7 +9,7 @@
 #include "octavo/octavo.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/fork.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/file/probe_places.h"
 #include "sdk/src/plugin/elf.h"
@@ -48,23 +48,24 @@ void add_circumstances(const SpawnedProbe &spawned, Verdict *v) {
 void check_tried(const std::string &library, const SpawnedProbe &spawned, int timeout_ms) {
   for (const Verdict &v : spawned.answer.verdicts)
     if (v.reason == OCTAVO_REASON_RESOURCE)
-      throw Shortage(v.text + ", in the process that tries the plugin first", v.remedy,
-                     Stage::kProbe);
+      throw ResourceUnavailable(v.text + ", in the process that tries the plugin first", v.remedy,
+                                Stage::kProbe);
   if (spawned.was_short)
-    throw Shortage(library +
-                       ": cannot be tried first: the process that tries it had no memory, or "
-                       "could not write its answer",
-                   "free memory, or raise the limit on it (ulimit -v, the container's memory)",
-                   Stage::kProbe);
+    throw ResourceUnavailable(
+        library +
+            ": cannot be tried first: the process that tries it had no memory, or "
+            "could not write its answer",
+        "free memory, or raise the limit on it (ulimit -v, the container's memory)", Stage::kProbe);
   if (spawned.fault.empty() || spawned.answer.stage >= ProbeStage::kDlopen) return;
   const std::string text = library + ": cannot be tried first: ";
   if (!spawned.started) {
-    throw Shortage(text + spawned.fault, remedy_of(spawned.error, kHelperRemedy), Stage::kProbe);
+    throw ResourceUnavailable(text + spawned.fault, remedy_of(spawned.error, kHelperRemedy),
+                              Stage::kProbe);
   }
   std::string fault =
       "the process that tries it " + spawned.fault + ", before it opened the plugin";
   if (!spawned.said.empty()) fault += "; its last lines: " + spawned.said;
-  throw Shortage(
+  throw ResourceUnavailable(
       text + fault,
       spawned.late
           ? concat("give it more time: set plugins.probe_timeout_ms above ", timeout_ms,
@@ -126,7 +127,7 @@ class Prober {
     std::vector<std::string> looked;
     const std::string helper = probe_helper(&looked);
     if (helper.empty())
-      throw Shortage(
+      throw ResourceUnavailable(
           manifest_.library +
               ": cannot be tried first, the program octavo-probe is missing; looked for " +
               enumerate(looked, "or"),

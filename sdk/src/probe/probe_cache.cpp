@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/config/remedy.h"
 #include "sdk/src/file/draft.h"
@@ -76,7 +76,7 @@ std::optional<Entry> read_entry(const std::string &path) {
     if (!file || file->size() > 2 * kMaxProbeBytes) return std::nullopt;
     bytes.resize(file->size());
     if (!file->read(0, bytes.data(), bytes.size())) return std::nullopt;
-  } catch (const Shortage &) {
+  } catch (const ResourceUnavailable &) {
     return std::nullopt;  // then the probe says what is short
   }
   std::string_view rest = bytes;
@@ -186,7 +186,7 @@ bool ProbeCache::store(const std::string &library, const std::string &key,
       concat("\n", probe.timeout_ms, " ", key.size(), "\n", key, records_of(probe));
   const std::string target = file_of(library);
   const std::string all = std::string(kMagic) + sha256_of(body) + body;
-  Draft draft(target, 0600);
+  AtomicFile draft(target, 0600);
   if (draft.file() >= 0 && draft.write(all.data(), all.size()) && draft.close() && draft.commit())
     return true;
   unlink(target.c_str());

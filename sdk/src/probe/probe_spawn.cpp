@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "sdk/src/base/descriptor.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 
@@ -91,8 +91,8 @@ class Helper {
 
  private:
   [[noreturn]] static void fail_watch(const char *call, int error) {
-    throw Shortage("the process that tries the plugin first cannot be watched", call, error,
-                   Stage::kProbe);
+    throw ResourceUnavailable("the process that tries the plugin first cannot be watched", call,
+                              error, Stage::kProbe);
   }
 
   // Reaped already, by a handler of the host.

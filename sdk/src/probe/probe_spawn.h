@@ -27,8 +27,8 @@ struct SpawnedProbe {
 };
 
 // arguments[0] is the helper's path; `library`, if any, becomes its descriptor kProbeLibrary. When
-// this returns or throws, no process of the helper's group lives. Throws Shortage when the helper
-// cannot be watched.
+// this returns or throws, no process of the helper's group lives. Throws ResourceUnavailable when
+// the helper cannot be watched.
 SpawnedProbe spawn_probe(const std::vector<std::string> &arguments, int timeout_ms,
                          const CheckedFile *library = nullptr);
 

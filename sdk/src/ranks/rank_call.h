@@ -48,8 +48,8 @@ inline octavo_collective own_collective(const octavo_collective *given, const ch
                                         const char *verb) {
   octavo_collective c{};
   if (given != nullptr)
-    c = head_of(*given, &octavo_collective::ctx, &octavo_collective::run,
-                &octavo_collective::broadcast);
+    c = copy_known_fields(*given, &octavo_collective::ctx, &octavo_collective::run,
+                          &octavo_collective::broadcast);
   if (c.run == nullptr)
     throw Failure(OCTAVO_INVALID, domain, verb,
                   ": expected a collective with a run function, found ",

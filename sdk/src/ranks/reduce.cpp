@@ -8,9 +8,9 @@
 
 #include "octavo/draft/reduction.h"
 #include "sdk/src/base/dtype.h"
+#include "sdk/src/base/exception_boundary.h"
 #include "sdk/src/base/handles.h"
 #include "sdk/src/base/sized.h"
-#include "sdk/src/base/wall.h"
 #include "sdk/src/ranks/rank_call.h"
 #include "sdk/src/run/run.h"
 
@@ -55,7 +55,7 @@ class Lease {
 
 octavo_status collect_stage(void *ctx, const octavo_gradient_stage *given) {
   try {
-    static_cast<Plan *>(ctx)->stages.push_back(octavo::head_of(*given));
+    static_cast<Plan *>(ctx)->stages.push_back(octavo::copy_known_fields(*given));
   } catch (...) {
     return OCTAVO_NO_RESOURCE;  // no exception crosses the plugin
   }
@@ -118,11 +118,11 @@ void require(const void *buffer, const char *name, uint64_t bytes) {
 octavo_status octavo_reduction_bytes(const octavo_run *r, const uint32_t *parameters,
                                      uint64_t count, uint32_t world, uint64_t *buffer_bytes,
                                      uint64_t *state_bytes) {
-  return octavo::on(r, [&](const octavo_run &run) -> octavo_status {
+  return octavo::call_guarded(r, [&](const octavo_run &run) -> octavo_status {
     const char *function = "octavo_reduction_bytes";
-    if (count != 0) octavo::given(parameters, function, "parameters");
-    octavo::given(buffer_bytes, function, "buffer_bytes");
-    octavo::given(state_bytes, function, "state_bytes");
+    if (count != 0) octavo::require_not_null(parameters, function, "parameters");
+    octavo::require_not_null(buffer_bytes, function, "buffer_bytes");
+    octavo::require_not_null(state_bytes, function, "state_bytes");
     if (world < 1)
       fail(OCTAVO_INVALID, "octavo_reduction_bytes: expected at least 1 rank, found 0");
     Lease plan;
@@ -138,8 +138,8 @@ octavo_status octavo_reduction_bytes(const octavo_run *r, const uint32_t *parame
 octavo_status octavo_reduce_gradients(octavo_run *r, const octavo_parameter_item *items,
                                       uint64_t count, const octavo_collective *c, void *send,
                                       void *recv, void *state, void *stream) {
-  return octavo::on(r, [&](const octavo_run &run) -> octavo_status {
-    if (count != 0) octavo::given(items, "octavo_reduce_gradients", "items");
+  return octavo::call_guarded(r, [&](const octavo_run &run) -> octavo_status {
+    if (count != 0) octavo::require_not_null(items, "octavo_reduce_gradients", "items");
     const octavo_collective ranks = octavo::own_collective(c, kDomain, "octavo_reduce_gradients");
     const octavo_gradients &gradients = gradients_of(run);
     Lease plan;

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "sdk/src/base/exception_boundary.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
-#include "sdk/src/base/wall.h"
 #include "sdk/src/config/layer_rules.h"
 #include "sdk/src/negotiate/min_gain.h"
 

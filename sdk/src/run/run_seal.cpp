@@ -77,7 +77,7 @@ bool octavo_run::has_owner(uint32_t kind, uint32_t owner) const {
 }
 
 octavo_status octavo_run::take_slot(const octavo_slot &given) {
-  octavo_slot s = octavo::head_of(given, &octavo_slot::labels);
+  octavo_slot s = octavo::copy_known_fields(given, &octavo_slot::labels);
   const std::string name = octavo::take_text(s.name);
   auto refuse = [&](const auto &...text) {
     seal_error_ = octavo::concat("slot ", s.id, " \"", name, "\": ", text...);

@@ -2,8 +2,8 @@
 #include "sdk/src/store/store.h"
 
 #include "sdk/src/base/dtype.h"
+#include "sdk/src/base/exception_boundary.h"
 #include "sdk/src/base/handles.h"
-#include "sdk/src/base/wall.h"
 #include "sdk/src/ranks/process_ranks.h"
 
 namespace {
@@ -11,8 +11,8 @@ namespace {
 octavo_status open(const octavo_run *r, const char *function, uint32_t rank, uint32_t world,
                    octavo_store **out, void *const *slots = nullptr, octavo_str *more = nullptr) {
   if (out != nullptr) *out = nullptr;  // for a handle that is none, too
-  return octavo::on(r, [&](const octavo_run &run) {
-    octavo::given(out, function, "out");
+  return octavo::call_guarded(r, [&](const octavo_run &run) {
+    octavo::require_not_null(out, function, "out");
     if (world < 1 || world > 65536)
       octavo::fail_store(OCTAVO_INVALID, "a store: expected a world of 1 to 65536 ranks, found ",
                          world);
@@ -153,8 +153,9 @@ octavo_status octavo_store_open(const octavo_run *r, octavo_store **out) {
 octavo_status octavo_store_over(const octavo_run *r, void *const *slots, octavo_str *more,
                                 octavo_store **out) {
   if (out != nullptr) *out = nullptr;
-  const octavo_status status = octavo::on(
-      r, [&](const octavo_run &) { octavo::given(slots, "octavo_store_over", "slots"); });
+  const octavo_status status = octavo::call_guarded(r, [&](const octavo_run &) {
+    octavo::require_not_null(slots, "octavo_store_over", "slots");
+  });
   return status != OCTAVO_OK ? status : open(r, "octavo_store_over", 0, 1, out, slots, more);
 }
 
@@ -169,15 +170,15 @@ uint32_t octavo_store_owner(const octavo_store *s, uint32_t parameter) {
 }
 
 octavo_status octavo_store_extend(octavo_store *s) {
-  return octavo::on(s, [&](octavo_store &store) { store.extend(); });
+  return octavo::call_guarded(s, [&](octavo_store &store) { store.extend(); });
 }
 
 octavo_status octavo_store_native(octavo_store *s, uint32_t parameter, uint32_t role, void *data) {
-  return octavo::on(s, [&](octavo_store &store) { store.native(parameter, role, data); });
+  return octavo::call_guarded(s, [&](octavo_store &store) { store.native(parameter, role, data); });
 }
 
 octavo_status octavo_store_clear(octavo_store *s, uint32_t role) {
-  return octavo::on(s, [&](octavo_store &store) { store.clear(role); });
+  return octavo::call_guarded(s, [&](octavo_store &store) { store.clear(role); });
 }
 
 void *const *octavo_store_slots(const octavo_store *s, uint32_t verb, uint32_t owner_kind,

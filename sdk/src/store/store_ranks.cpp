@@ -176,9 +176,9 @@ void octavo_store::publish(const octavo_collective *given, void *stream) const {
 }
 
 octavo_status octavo_store_reduce(octavo_store *s, const octavo_collective *c, void *stream) {
-  return octavo::on(s, [&](octavo_store &store) { store.reduce(c, stream); });
+  return octavo::call_guarded(s, [&](octavo_store &store) { store.reduce(c, stream); });
 }
 
 octavo_status octavo_store_publish(octavo_store *s, const octavo_collective *c, void *stream) {
-  return octavo::on(s, [&](const octavo_store &store) { store.publish(c, stream); });
+  return octavo::call_guarded(s, [&](const octavo_store &store) { store.publish(c, stream); });
 }

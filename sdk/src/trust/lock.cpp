@@ -104,7 +104,7 @@ std::string lock_text(const Lock &lock) {
 }
 
 void write_lock(const std::string &path, const Lock &lock) {
-  Draft draft(path, 0644);
+  AtomicFile draft(path, 0644);
   const std::string text = lock_text(lock);
   if (draft.file() < 0 || !draft.write(text.data(), text.size()) ||
       fchmod(draft.file(), 0644) != 0 || fsync(draft.file()) != 0 || !draft.close() ||

@@ -1,5 +1,5 @@
 // What counts as a shortage, by number and by the words of dlopen.
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,13 +12,13 @@ namespace octavo {
 namespace {
 
 // All that Linux has, and numbers that it has not.
-TEST(Shortage, every_number_but_five) {
+TEST(ResourceUnavailable, every_number_but_five) {
   std::vector<int> verdicts;
   for (int error = 0; error < 600; ++error) {
     bool is_short = false;
     try {
       pass_shortage("f: cannot be read", "open", error);
-    } catch (const Shortage &) {
+    } catch (const ResourceUnavailable &) {
       is_short = true;
     }
     EXPECT_EQ(is_short, !is_verdict(error)) << error;
@@ -28,7 +28,7 @@ TEST(Shortage, every_number_but_five) {
               testing::UnorderedElementsAre(ENOENT, EACCES, ELOOP, ENOTDIR, ENAMETOOLONG));
 }
 
-TEST(Shortage, words_of_the_loader) {
+TEST(ResourceUnavailable, words_of_the_loader) {
   for (const char *words :
        {"load() failed (/p.so: cannot open shared object file: Too many open files): Bad file",
         "/p.so: failed to map segment from shared object", "p.so: cannot create searchlist",
@@ -48,8 +48,8 @@ TEST(Shortage, words_of_the_loader) {
     EXPECT_TRUE(names_verdict(words)) << words;
 }
 
-TEST(Shortage, message_has_the_remedy_of_its_number) {
-  const Shortage s("/p.so: cannot be read", "open", EMFILE, Stage::kElf);
+TEST(ResourceUnavailable, message_has_the_remedy_of_its_number) {
+  const ResourceUnavailable s("/p.so: cannot be read", "open", EMFILE, Stage::kElf);
   EXPECT_EQ(s.message(),
             "/p.so: cannot be read: Too many open files (open, errno 24); nothing was chosen in "
             "its place, and "
@@ -59,16 +59,16 @@ TEST(Shortage, message_has_the_remedy_of_its_number) {
   EXPECT_EQ(s.verdict().stage, Stage::kElf);
 }
 
-TEST(Shortage, stage_of_the_first_that_knows_it) {
-  Shortage s("a", Remedy("b"));
+TEST(ResourceUnavailable, stage_of_the_first_that_knows_it) {
+  ResourceUnavailable s("a", Remedy("b"));
   s.at(Stage::kTrust);
   s.at(Stage::kLoad);
   EXPECT_EQ(s.verdict().stage, Stage::kTrust);
 }
 
-TEST(Shortage, answers_of_plugins) {
+TEST(ResourceUnavailable, answers_of_plugins) {
   EXPECT_NO_THROW(pass_resource(OCTAVO_INVALID, "te: seal", Stage::kSession));
-  EXPECT_THROW(pass_resource(OCTAVO_NO_RESOURCE, "te: seal", Stage::kSession), Shortage);
+  EXPECT_THROW(pass_resource(OCTAVO_NO_RESOURCE, "te: seal", Stage::kSession), ResourceUnavailable);
 }
 
 }  // namespace

@@ -28,9 +28,9 @@ octavo_collective copy_of(uint32_t size) {
   };
   const auto memory = std::make_unique<unsigned char[]>(size);
   std::memcpy(memory.get(), &full, std::min<size_t>(size, sizeof full));
-  return octavo::head_of(*reinterpret_cast<const octavo_collective *>(memory.get()),
-                         &octavo_collective::ctx, &octavo_collective::run,
-                         &octavo_collective::broadcast);
+  return octavo::copy_known_fields(*reinterpret_cast<const octavo_collective *>(memory.get()),
+                                   &octavo_collective::ctx, &octavo_collective::run,
+                                   &octavo_collective::broadcast);
 }
 
 TEST(Sized, EveryPointerIsWholeOrNull) {

@@ -1,4 +1,4 @@
-// Draft: what a signal leaves that ends the program while a file is written.
+// AtomicFile: what a signal leaves that ends the program while a file is written.
 #include "sdk/src/file/draft.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(Draft, no_signal_leaves_a_temporary) {
+TEST(AtomicFile, no_signal_leaves_a_temporary) {
   const TempDir dir;
   const std::string path = dir.write("file", "old");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
@@ -27,7 +27,7 @@ TEST(Draft, no_signal_leaves_a_temporary) {
       if (child == 0) {
         std::signal(signal, SIG_DFL);
         {
-          Draft draft(path, 0600);
+          AtomicFile draft(path, 0600);
           kill(getpid(), signal);
           draft.write("new", 3);
           if (is_committed && draft.close()) draft.commit();
@@ -44,11 +44,11 @@ TEST(Draft, no_signal_leaves_a_temporary) {
   }
 }
 
-TEST(Draft, the_mask_of_the_thread_is_as_before) {
+TEST(AtomicFile, the_mask_of_the_thread_is_as_before) {
   const TempDir dir;
   sigset_t before, after;
   ASSERT_EQ(pthread_sigmask(SIG_BLOCK, nullptr, &before), 0);
-  { const Draft draft(dir / "file", 0600); }
+  { const AtomicFile draft(dir / "file", 0600); }
   ASSERT_EQ(pthread_sigmask(SIG_BLOCK, nullptr, &after), 0);
   for (int signal = 1; signal < NSIG; ++signal)
     EXPECT_EQ(sigismember(&before, signal), sigismember(&after, signal)) << signal;

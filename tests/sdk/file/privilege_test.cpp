@@ -10,7 +10,7 @@
 #include <climits>
 
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/file/privilege_file.h"
 #include "sdk/src/file/privilege_mapping.h"
 #include "sdk/src/file/privilege_path.h"
@@ -86,15 +86,15 @@ TEST(CheckedFile, calls_that_fail) {
                              "permissions";
   const std::string is_short =
       path +
-      ": cannot be read: Too many open files (open, errno 24); nothing was chosen in its place, "
-      "and nothing is "
-      "remembered; close files, or raise this process's limit of open files (ulimit -n)";
+      ": cannot be read: Too many open files (open, errno 24); no fallback was selected and "
+      "the result was not cached; close files, or raise this process's limit of open files (ulimit "
+      "-n)";
   const auto words = [](const auto &work) -> std::string {
     try {
       work();
     } catch (const Failure &f) {
       return f.text();
-    } catch (const Shortage &s) {
+    } catch (const ResourceUnavailable &s) {
       return s.message();
     }
     return "(nothing thrown)";
@@ -111,7 +111,7 @@ TEST(CheckedFile, calls_that_fail) {
   for (const int error : {EIO, EACCES, ESTALE})  // a disk that does not read
     for (const bool all : {true, false}) {
       const test::FailingCall pread("pread", error);
-      EXPECT_THROW(all ? file.read(100) : file.sha256(), Shortage);
+      EXPECT_THROW(all ? file.read(100) : file.sha256(), ResourceUnavailable);
     }
   {
     const test::FailingCall pread("pread", EINTR, 1, 3);  // a signal came
@@ -121,7 +121,7 @@ TEST(CheckedFile, calls_that_fail) {
   }
   {
     const test::FailingCall fstat("fstat", EIO);
-    EXPECT_THROW(file.unchanged(), Shortage);
+    EXPECT_THROW(file.unchanged(), ResourceUnavailable);
   }
 }
 
@@ -258,7 +258,8 @@ TEST_F(PrivilegePath, calls_that_fail) {
   for (const auto &[function, error] :
        {std::pair("open", ESTALE), {"openat", ENOMEM}, {"fstat", EACCES}, {"readlinkat", EACCES}}) {
     const test::FailingCall call(function, error);
-    EXPECT_THROW(path_problem(dir / "link", file, geteuid(), Links::kFollow), Shortage) << function;
+    EXPECT_THROW(path_problem(dir / "link", file, geteuid(), Links::kFollow), ResourceUnavailable)
+        << function;
   }
 }
 
@@ -343,7 +344,7 @@ TEST_F(PrivilegeMapping, of_a_file_that_cannot_be_mapped) {
   const auto page = map(file);
   for (const int error : {EACCES, ENODEV, ENOMEM}) {
     const test::FailingCall mmap("mmap", error);
-    EXPECT_THROW(mapping_problem(file, page.get()), Shortage) << error;
+    EXPECT_THROW(mapping_problem(file, page.get()), ResourceUnavailable) << error;
   }
 }
 

@@ -7,7 +7,7 @@
 #include "kernels/cpu/table.h"
 #include "octavo/hpp/kernels_tables.hpp"
 #include "octavo/memory.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/negotiate/negotiate.h"
 #include "tests/support/fake_plugin.h"
 #include "tests/support/request.h"
@@ -264,7 +264,7 @@ TEST_F(Layers, that_do_not_open) {
   p.layer->open_layer = [](octavo_layer_ctx *, const octavo_verdict_sink *) {
     return octavo_status{OCTAVO_NO_RESOURCE};
   };
-  EXPECT_THROW(on(base(), p), Shortage);  // which says nothing about the layer
+  EXPECT_THROW(on(base(), p), ResourceUnavailable);  // which says nothing about the layer
 }
 
 // From the names in device.layers to the answers of negotiation.

@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "kernels/cpu/table.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/negotiate/negotiate.h"
 #include "tests/support/environment.h"
 #include "tests/support/fake_plugin.h"
@@ -194,7 +194,7 @@ TEST_F(NegotiateDevice, kernels_that_do_not_open) {
   EXPECT_EQ(closed, 1);
   kernels.open_device = fails_to_open;
   open_status = OCTAVO_NO_RESOURCE;  // which says nothing about the device
-  EXPECT_THROW(open_kernels(n, kCpu, kernels, nullptr, host.get()), Shortage);
+  EXPECT_THROW(open_kernels(n, kCpu, kernels, nullptr, host.get()), ResourceUnavailable);
   open_status = OCTAVO_INTERNAL;
   open_kernels(n, kCpu, kernels, nullptr, host.get());
   EXPECT_EQ(closed, 1);

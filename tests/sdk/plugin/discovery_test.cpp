@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/file/allowed.h"
 #include "tests/support/environment.h"
 #include "tests/support/failing_calls.h"
@@ -190,8 +190,8 @@ TEST_F(DiscoveryTest, directory_that_this_user_may_not_read) {
     EXPECT_NE(d.find("x"), nullptr);
     try {
       d.must_know("hidden");
-      FAIL() << "expected a Shortage";
-    } catch (const Shortage &s) {
+      FAIL() << "expected a ResourceUnavailable";
+    } catch (const ResourceUnavailable &s) {
       EXPECT_EQ(s.verdict().text, "whether plugin \"hidden\" is installed is not known: " +
                                       (dir / "data/octavo/plugins") +
                                       " (user data directory) cannot be read, and no other place "
@@ -202,8 +202,8 @@ TEST_F(DiscoveryTest, directory_that_this_user_may_not_read) {
   const test::FailingCall first("opendir", EACCES, 1, 1, 0);
   try {
     find(Request());
-    FAIL() << "expected a Shortage";
-  } catch (const Shortage &s) {
+    FAIL() << "expected a ResourceUnavailable";
+  } catch (const ResourceUnavailable &s) {
     EXPECT_EQ(s.message(), (dir / "p") +
                                " (OCTAVO_PLUGIN_PATH): cannot be read: Permission denied; nothing "
                                "was chosen in its place, and nothing is remembered; give this user "
@@ -217,7 +217,7 @@ TEST_F(DiscoveryTest, shortage_is_no_missing_directory) {
   for (const auto &[function, error] :
        {std::pair("opendir", EMFILE), {"opendir", ENOMEM}, {"readdir", EIO}}) {
     const test::FailingCall call(function, error, 1, 1, 0);
-    EXPECT_THROW(find(Request()), Shortage) << function << error;
+    EXPECT_THROW(find(Request()), ResourceUnavailable) << function << error;
   }
   const test::FailingCall gone("opendir", ENOENT, 1, 1, 0);
   EXPECT_EQ(find(Request()).find("x"), nullptr);

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "tests/support/failing_calls.h"
 #include "tests/support/temp_dir.h"
 
@@ -48,7 +48,7 @@ TEST_F(ElfFileTest, sockets_and_missing_files) {
 TEST_F(ElfFileTest, status_that_cannot_be_had) {
   const test::FailingCall fstat("fstat", EACCES);
   std::string text;
-  EXPECT_THROW(ElfFile::open(path, &text), Shortage);
+  EXPECT_THROW(ElfFile::open(path, &text), ResourceUnavailable);
 }
 
 TEST_F(ElfFileTest, reads_stay_inside) {
@@ -67,7 +67,7 @@ TEST_F(ElfFileTest, reads_that_fail_or_end_early) {
   char bytes[16] = {};
   {
     const test::FailingCall pread("pread", EACCES);
-    EXPECT_THROW(file->read(0, bytes, 10), Shortage);
+    EXPECT_THROW(file->read(0, bytes, 10), ResourceUnavailable);
   }
   {
     const test::FailingCall pread("pread", EINTR, 1, 2);

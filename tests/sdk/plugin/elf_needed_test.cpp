@@ -1,6 +1,6 @@
 // The search for needed libraries, against a folder of the test and files of ldconfig's format.
 #include "sdk/src/plugin/elf_needed.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -213,7 +213,7 @@ TEST_F(ElfNeededTest, cache_that_is_cut_or_lies) {
   EXPECT_TRUE(paths_in_cache(dir / "cache", "libz.so.1").empty());
   dir.write("cache", good);
   const test::FailingCall pread("pread", EACCES);
-  EXPECT_THROW(paths_in_cache(dir / "cache", "libz.so.1"), Shortage);
+  EXPECT_THROW(paths_in_cache(dir / "cache", "libz.so.1"), ResourceUnavailable);
 }
 
 // The first that fits wins, whatever follows it.

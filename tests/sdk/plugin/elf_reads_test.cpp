@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/plugin/elf.h"
 #include "tests/sdk/plugin/elf_image.h"
 #include "tests/support/failing_calls.h"
@@ -22,7 +22,7 @@ void fail_every_read(const std::string &file, int error) {
     failed = false;
     try {
       inspect_elf(file);
-    } catch (const Shortage &) {
+    } catch (const ResourceUnavailable &) {
       failed = true;
     }
     EXPECT_EQ(failed, pread.calls() > reads) << reads;

@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "tests/support/failing_calls.h"
 #include "tests/support/temp_dir.h"
 
@@ -113,7 +113,7 @@ TEST_F(ProbeSpawn, helper_that_cannot_be_watched) {
   for (const char *function : {"read", "waitid", "waitpid", "poll"})
     for (const int error : {EIO, ENOENT, ECHILD, ESTALE}) {
       const test::FailingCall call(function, error);
-      EXPECT_THROW(answer(good, "sleep 0.1"), Shortage) << function << " " << error;
+      EXPECT_THROW(answer(good, "sleep 0.1"), ResourceUnavailable) << function << " " << error;
     }
 }
 

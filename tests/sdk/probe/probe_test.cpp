@@ -9,7 +9,7 @@
 
 #include <cerrno>
 
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "tests/support/environment.h"
 #include "tests/support/failing_calls.h"
 #include "tests/support/fake_plugin.h"
@@ -118,7 +118,7 @@ TEST_F(Probe, helper_that_cannot_be_started_is_not_remembered) {
   put("good");
   {
     const test::FailingCall pipe("pipe2", EMFILE);
-    EXPECT_THROW(probe(), Shortage);
+    EXPECT_THROW(probe(), ResourceUnavailable);
   }
   EXPECT_TRUE(probe().accepted);
 }

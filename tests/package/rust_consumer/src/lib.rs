@@ -58,7 +58,7 @@ impl Backend for Delayed {
         if c.dx.is_none() || p.is_measuring() {
             let amax = p.floats(1)?;
             p.clear(amax)?;
-            p.look(c.dy, amax, nonfinite)?;
+            p.record_amax(c.dy, amax, nonfinite)?;
         }
         if let Some(dw) = c.dw {
             let (dy, x) = (Operand::transposed(c.dy), Operand::transposed(c.x()?));

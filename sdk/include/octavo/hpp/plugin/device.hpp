@@ -135,7 +135,7 @@ class Device {
 };
 
 // A text that outlives every session of the plugin: each different one is kept once.
-inline octavo_str kept_text(const std::string &text) {
+inline octavo_str interned(const std::string &text) {
   static std::mutex mutex;
   static std::set<std::string> texts;
   if (text.empty()) return {};
@@ -177,10 +177,10 @@ struct Verdict {
     v->decision = decision;
     v->reason = reason;
     v->text = borrow(text);
-    v->remedy = kept_text(remedy.text());
+    v->remedy = interned(remedy.text());
     v->remedy_key = borrow(remedy.key);
     v->remedy_value = borrow(remedy.value);
-    v->evidence = kept_text(evidence);
+    v->evidence = interned(evidence);
   }
 };
 inline Verdict accept(const char *text = "") {

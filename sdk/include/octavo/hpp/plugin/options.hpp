@@ -180,7 +180,7 @@ class OptionList {
       // Literals and kept texts end with a zero.
       const std::string key = std::string("fp8.") + this_plugin.id.load() + "." + name;
       return decline(OCTAVO_REASON_OPTION, text,
-                     {kept_text(key).data, "", "leave the linear's own option out"}, name);
+                     {interned(key).data, "", "leave the linear's own option out"}, name);
     }
     return accept();
   }

@@ -34,7 +34,7 @@ class Pass {
   const Device &device() const { return device_; }
   bool measuring() const { return measuring_; }
   // A branch that a call may take: a plan measures both sides of one.
-  bool may(bool condition) const { return measuring_ || condition; }
+  bool measures_or(bool condition) const { return measuring_ || condition; }
   octavo_status status() const { return status_; }
   uint64_t workspace_bytes() const { return std::max(work_.used() + kernel_bytes_, kernel_end_); }
   uint64_t saved_bytes() const { return static_cast<uint64_t>(saved_bytes_); }
@@ -73,7 +73,7 @@ class Pass {
   // Adds how well `codes` represent `in`; nothing unless the host asks for it.
   void record(const octavo_tensor &in, const Operand &codes, const Statistics &statistics);
   // The largest absolute value of `in`, and whether an element is Inf or NaN, without a cast.
-  void look(const octavo_tensor &in, float *amax, float *nonfinite);
+  void record_amax(const octavo_tensor &in, float *amax, float *nonfinite);
   // Codes of a weight into the panel order of `packed`.
   void pack(const octavo_tensor &codes, octavo_tensor packed);
   // d = a b^T + bias, by ProductFlags; padding of the operands does not show.

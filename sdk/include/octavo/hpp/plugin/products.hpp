@@ -106,8 +106,8 @@ inline void Pass::record(const octavo_tensor &in, const Operand &codes,
   run(&octavo_kernels::quantize_stats, c);
 }
 
-inline void Pass::look(const octavo_tensor &in, float *amax, float *nonfinite) {
-  if (!may(nonfinite != nullptr || amax != nullptr)) return;
+inline void Pass::record_amax(const octavo_tensor &in, float *amax, float *nonfinite) {
+  if (!measures_or(nonfinite != nullptr || amax != nullptr)) return;
   if (amax == nullptr) {
     amax = static_cast<float *>(work_.take(sizeof(float)));
     clear(amax, sizeof(float));

@@ -107,7 +107,7 @@ class Shards {
     checked_shard(*c);
     if (c->shard->rows == 0) return OCTAVO_OK;
     Pass p(self().device(), false, 0, c->stream, nullptr, nullptr);
-    p.look(*c->shard, c->amax, nullptr);
+    p.record_amax(*c->shard, c->amax, nullptr);
     return p.status();
   }
 
@@ -283,7 +283,7 @@ class Shards {
     if (Packet::granularity_of(w.cache) == OCTAVO_PER_TENSOR)
       copy(p, cache.scale_inv.data, first_scale.data, sizeof(float));
     octavo_tensor combined{const_cast<float *>(amax), 1, 1, 1, OCTAVO_F32, 0};
-    p.look(combined, w.how.amax, nullptr);
+    p.record_amax(combined, w.how.amax, nullptr);
   }
 
   // One packet to the rows from `first` on; the last one also to the padding behind them.

@@ -1,5 +1,5 @@
 // The few numbers and words that are verdicts, and what helps against the others.
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 
 #include <fcntl.h>
 
@@ -56,16 +56,18 @@ const Cause *cause_of(int error) {
 
 }  // namespace
 
-Shortage::Shortage(const std::string &what, const char *call, int error, Stage stage)
-    : Shortage(concat(what, ": ", std::strerror(error), " (", call, ", errno ", error, ")"),
-               remedy_of(error, "try again"), stage) {}
+ResourceUnavailable::ResourceUnavailable(const std::string &what, const char *call, int error,
+                                         Stage stage)
+    : ResourceUnavailable(
+          concat(what, ": ", std::strerror(error), " (", call, ", errno ", error, ")"),
+          remedy_of(error, "try again"), stage) {}
 
 const char *remedy_of(int error, const char *otherwise) {
   const Cause *cause = cause_of(error);
   return cause == nullptr ? otherwise : cause->remedy;
 }
 
-std::string Shortage::message() const {
+std::string ResourceUnavailable::message() const {
   return verdict_.text + "; " + verdict_.evidence + "; " + verdict_.remedy.text;
 }
 
@@ -89,12 +91,12 @@ bool names_verdict(std::string_view words) {
 
 void pass_resource(octavo_status status, const std::string &who, Stage stage) {
   if (status == OCTAVO_NO_RESOURCE)
-    throw Shortage(who + ": memory or another resource is short (OCTAVO_NO_RESOURCE)",
-                   "see the messages of the plugin before this one", stage);
+    throw ResourceUnavailable(who + ": memory or another resource is short (OCTAVO_NO_RESOURCE)",
+                              "see the messages of the plugin before this one", stage);
 }
 
 void pass_shortage(const std::string &what, const char *call, int error) {
-  if (!is_verdict(error)) throw Shortage(what, call, error);
+  if (!is_verdict(error)) throw ResourceUnavailable(what, call, error);
 }
 
 std::ifstream open_lines(const std::string &path) {
@@ -104,7 +106,7 @@ std::ifstream open_lines(const std::string &path) {
     return {};
   }
   std::ifstream file(path);
-  if (!file) throw Shortage(path + ": cannot be read", "open", errno);
+  if (!file) throw ResourceUnavailable(path + ": cannot be read", "open", errno);
   file.exceptions(std::ios::badbit);
   return file;
 }

@@ -1,4 +1,4 @@
-// The wall between C++ and the C API: every failure becomes a diagnostic and a status.
+// The boundary between C++ and the C API: every failure becomes a diagnostic and a status.
 #pragma once
 
 #include <new>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "sdk/src/base/failure.h"
-#include "sdk/src/base/shortage.h"
+#include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/utf8.h"
 
 namespace octavo {
@@ -35,7 +35,7 @@ octavo_status guarded(const octavo_host *host, Body &&body) noexcept {
     return OCTAVO_OK;
   } catch (const Failure &f) {
     return tell(host, f.status(), f.domain(), [&] { return std::string_view(f.text()); });
-  } catch (const Shortage &s) {
+  } catch (const ResourceUnavailable &s) {
     return tell(host, OCTAVO_NO_RESOURCE, "octavo.resource", [&] { return s.message(); });
   } catch (const std::bad_alloc &) {
     return tell(host, OCTAVO_NO_RESOURCE, "octavo", [] { return "out of memory"; });
@@ -69,7 +69,7 @@ octavo_status call_plugin(std::string *words, Call &&call) {
 // names them. Call it inside guarded or on, which send the message to the host of the run or of the
 // description.
 template <typename T>
-T *given(T *address, const char *function, const char *argument) {
+T *require_not_null(T *address, const char *function, const char *argument) {
   if (address == nullptr)
     throw Failure(OCTAVO_INVALID, "octavo.arguments", function, ": expected an address as \"",
                   argument, "\", found null; pass the argument that octavo/octavo.h describes");

@@ -1,5 +1,5 @@
 // Comments are wrapped by words; a file gets its name when it is complete.
-#include "sdk/cli/written.h"
+#include "sdk/cli/toml_writer.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
-// Shortage: a check that could not be made. It says nothing about what was to be checked, so it is
-// no verdict: it ends the call with OCTAVO_NO_RESOURCE, nothing falls back, nothing is remembered.
-// An error of the system is one unless is_verdict lists it.
+// ResourceUnavailable: a check that could not be made. It says nothing about what was to be
+// checked, so it is no verdict: it ends the call with OCTAVO_NO_RESOURCE, nothing falls back,
+// nothing is remembered. An error of the system is one unless is_verdict lists it.
 #pragma once
 
 #include <exception>
@@ -15,10 +15,10 @@
 namespace octavo {
 
 // Not a Failure: whoever turns a Failure into a refusal must not catch this with it.
-class Shortage : public std::exception {
+class ResourceUnavailable : public std::exception {
  public:
   // `text`: what could not be done and why.
-  Shortage(std::string text, Remedy remedy, Stage stage = Stage::kNone)
+  ResourceUnavailable(std::string text, Remedy remedy, Stage stage = Stage::kNone)
       : verdict_{0,
                  OCTAVO_DECLINE,
                  OCTAVO_REASON_RESOURCE,
@@ -27,7 +27,8 @@ class Shortage : public std::exception {
                  std::move(remedy),
                  stage} {}
   // `call` of the system failed with `error`.
-  Shortage(const std::string &what, const char *call, int error, Stage stage = Stage::kNone);
+  ResourceUnavailable(const std::string &what, const char *call, int error,
+                      Stage stage = Stage::kNone);
 
   const char *what() const noexcept override { return verdict_.text.c_str(); }
   // For reports. Its stage is that of the first caller of `at`, if its maker knew none.
@@ -39,8 +40,7 @@ class Shortage : public std::exception {
   std::string message() const;
 
  private:
-  static constexpr std::string_view kWhy =
-      "nothing was chosen in its place, and nothing is remembered";
+  static constexpr std::string_view kWhy = "no fallback was selected and the result was not cached";
   Verdict verdict_;
 };
 
@@ -60,16 +60,16 @@ bool names_verdict(std::string_view words);
 inline constexpr const char *kMakeRoom =
     "free memory and close files, or raise the limits on them (ulimit -v, ulimit -n)";
 
-// Throws a Shortage when a function of a plugin answered OCTAVO_NO_RESOURCE; returns otherwise.
-// `who` names plugin and function.
+// Throws a ResourceUnavailable when a function of a plugin answered OCTAVO_NO_RESOURCE; returns
+// otherwise. `who` names plugin and function.
 void pass_resource(octavo_status status, const std::string &who, Stage stage);
 
-// Returns when `error` is a verdict; throws a Shortage otherwise.
+// Returns when `error` is a verdict; throws a ResourceUnavailable otherwise.
 void pass_shortage(const std::string &what, const char *call, int error);
 
-// A file of the system, for its lines; not open where there is none. Throws a Shortage when that
-// could not be found out. Reading throws, too: memory that is short must not look like the end of
-// the file.
+// A file of the system, for its lines; not open where there is none. Throws a ResourceUnavailable
+// when that could not be found out. Reading throws, too: memory that is short must not look like
+// the end of the file.
 std::ifstream open_lines(const std::string &path);
 
 }  // namespace octavo
