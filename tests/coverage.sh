@@ -59,7 +59,7 @@ for test in "${tests[@]}"; do
   # Times mean nothing here.
   "$build/tests/$test" --gtest_brief=1 --gtest_filter='-ProbeSpeed.*'
 done
-# A made-up GPU, for this program only: the others expect a machine without one.
+# A fake GPU, for this program only: the others expect a machine without one.
 echo "== kernels_cuda_plugin_test =="
 LD_LIBRARY_PATH="$PWD/$build/tests/fake_gpu:$PWD/$build/tests/fake_blas" \
   "$build/tests/kernels_cuda_plugin_test" --gtest_brief=1

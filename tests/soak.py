@@ -68,8 +68,8 @@ CAMPAIGNS = [
     Campaign("interrupts", "signals in training, whose handlers raise, evaluate, save and step", r"^Python\.interrupts_all$",
              57000),
     Campaign("steps", "plugins of the C++ headers, trained for 150 steps", r"^Package\.cpp_(headers|plugins_train_150)", 1),
-    Campaign("devices", "guides, frameworks and checks of conformance on the made-up device",
-             r"^(Python\.made_up\.(accelerate|again|ddp|guide_.*|lightning|models|patterns|real_weights|trainer)"
+    Campaign("devices", "guides, frameworks and checks of conformance on the fake device",
+             r"^(Python\.fake_device\.(accelerate|again|ddp|guide_.*|lightning|models|patterns|real_weights|trainer)"
              r"|conformance\.te\.cuda\.(current|mx|rowwise)\.(access|grouped|purity\.(arguments|order|sessions)))$", 29),
     Campaign("models", "models prepared and restored in one process, which leave no memory, descriptor or thread behind",
              r"^Python\.processes$", 5000, variables={"OCTAVO_MODELS": "5000"}),

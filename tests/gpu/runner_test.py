@@ -24,7 +24,7 @@ echo checked"""
 # torch is there; bench.py writes a figure that misses its goal.
 PYTHON = """case "$*" in
 *bench.py*) for last; do :; done
-  echo '{"machine": {"device": "made up"}, "goals": [
+  echo '{"machine": {"device": "fake"}, "goals": [
     {"goal": "G5", "what": "cast", "measured": 0.5, "wanted": 0.9, "moonshot": 0.97, "verdict": "missed"},
     {"goal": "G8", "what": "trained", "measured": 1, "wanted": 1, "moonshot": 2, "verdict": "met",
      "details": ["a reason", {"run": "te block", "tokens_per_s": 62594.2, "peak_gib": 39.3}]},
@@ -40,7 +40,7 @@ class Machine:
 
     def __init__(self, folder):
         self.root, self.tools, self.out = (pathlib.Path(folder) / n for n in ("tree", "tools", "out"))
-        self.tool("nvidia-smi", "echo 'GPU 0: a GPU that is made up (UUID: 0)'")
+        self.tool("nvidia-smi", "echo 'GPU 0: a fake GPU (UUID: 0)'")
         self.tool("compute-sanitizer", SANITIZER)
         self.tool("python", PYTHON)
         self.program("build/cuda/tests/octavo_gpu_test", "echo tested")
@@ -94,7 +94,7 @@ class Runner(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertEqual(self.machine.result("memcheck"), ("passed", ""))
         self.assertIn("about 3 minutes", said)
-        self.assertIn("a GPU that is made up", self.machine.page())
+        self.assertIn("a fake GPU", self.machine.page())
         self.assertNotIn("What was not done", self.machine.page())
 
     def test_a_failed_step_fails_the_run_and_shows_its_log(self):

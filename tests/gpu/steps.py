@@ -118,9 +118,9 @@ def need_sanitizer(_):
 
 
 def python_tests(suite):
-    """The files whose tests run on the made-up device, and some more; patterns need many packages."""
+    """The files whose tests run on the fake device, and some more; patterns need many packages."""
     text = (suite / "CMakeLists.txt").read_text(encoding="utf-8") if suite.is_dir() else ""
-    names = re.findall(r"set\(made_up ([^)]*)\)", text)
+    names = re.findall(r"set\(fake_device ([^)]*)\)", text)
     wanted = {*(names[0].split() if names else ()), "casts", "debug", "layer_rules", "moments"} - {"patterns"}
     return [str(suite / f"{name}_test.py") for name in sorted(wanted)]
 

@@ -1,4 +1,4 @@
-"""Machines that are not what the configuration wants: made-up GPUs, kernels, requirements."""
+"""Machines that are not what the configuration wants: fake GPUs, kernels, requirements."""
 from case import Case, cuda_kernels
 
 CUDA = '[device]\nkind = "cuda"\n'

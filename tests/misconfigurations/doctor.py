@@ -245,7 +245,7 @@ MACHINES += [
             "then " + INSTALL, gpu="cuda=12040"),
     machine("GPU too old for kernels that are not installed", 0, "gpu", "", ("no kernels for cuda",),
             "run on a machine with such a GPU (kernels-cuda requires an NVIDIA GPU of sm_89 (capability 8.9) or later, found "
-            "made-up GPU sm_80 of device 0 of capability 8.0)", gpu="cuda=13000 capability=80"),
+            "fake GPU sm_80 of device 0 of capability 8.0)", gpu="cuda=13000 capability=80"),
     machine("GPU too old, and the CPU will do", 0, "plugin", "device", ("sm_89 (capability 8.9) or later",),
             "run on a machine with such a GPU", gpu="cuda=13000 capability=80", setup=kernels),
     machine("GPU that a variable hides", 0, "plugin", "device", ('CUDA_VISIBLE_DEVICES = ""',),

@@ -63,7 +63,7 @@ EXPORT int cuDeviceGet(int *device, int ordinal) {
 }
 
 EXPORT int cuDeviceGetName(char *name, int length, int device) {
-  snprintf(name, (size_t)length, "made-up GPU sm_%d of device %d", number_of("capability", 90),
+  snprintf(name, (size_t)length, "fake GPU sm_%d of device %d", number_of("capability", 90),
            device);
   return 0;
 }

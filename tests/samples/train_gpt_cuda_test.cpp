@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 
 // Before the first run; where the fake driver lies must be known when the process starts.
-class MadeUpGpu : public testing::Environment {
+class FakeGpu : public testing::Environment {
  public:
   void SetUp() override {
     setenv("OCTAVO_FAKE_GPU", "cuda=13000 driver=580.65.06", 1);
@@ -24,7 +24,7 @@ class MadeUpGpu : public testing::Environment {
     setenv("CUDA_ON_CPU_SEALED", "1", 1);
   }
 };
-const auto *const made_up_gpu = testing::AddGlobalTestEnvironment(new MadeUpGpu);
+const auto *const fake_gpu = testing::AddGlobalTestEnvironment(new FakeGpu);
 
 Options on(const std::string &device, const std::string &layers = "[]") {
   Options options = tiny();

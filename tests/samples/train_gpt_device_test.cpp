@@ -42,7 +42,7 @@ void expect_numbers_of_cpu(const char *run, const std::string &device, const std
 TEST(Devices, all_backends_train_on_a_whole_table) {
   for (const char *run : {"te:recipe=delayed,telemetry=true", "te:recipe=current", "te:recipe=mx",
                           "msamp:opt_level=O1", "msamp:opt_level=O3"})
-    expect_numbers_of_cpu(run, "npu", "kernels-npu", "npu:1 (made up), kernels kernels-npu");
+    expect_numbers_of_cpu(run, "npu", "kernels-npu", "npu:1 (fake), kernels kernels-npu");
 }
 
 // Bit-equal: what the contract leaves open, the order of a product's additions, is as on the CPU.
@@ -53,7 +53,7 @@ TEST(Devices, the_least_table_trains_current_scaling) {
 
 TEST(Devices, kernels_of_the_cpu_are_replaced_where_device_kernels_names_others) {
   expect_numbers_of_cpu("te:recipe=delayed", "cpu", "kernels-cpu2",
-                        "cpu:0 (made up), kernels kernels-cpu2");
+                        "cpu:0 (fake), kernels kernels-cpu2");
 }
 
 std::string refusal(const std::string &run, const std::string &device, const std::string &kernels) {
@@ -86,16 +86,15 @@ TEST(Devices, the_program_takes_any_kind) {
 // In the order of the search, which is that of names: kernels-broken refuses every device.
 TEST(Devices, auto_asks_one_after_the_other_and_says_who_answered_what) {
   const RunResult found = train_once(on("npu"), "te:recipe=current", 1);
-  EXPECT_THAT(found.report, HasSubstr("npu:1 (made up), kernels kernels-npu"));
+  EXPECT_THAT(found.report, HasSubstr("npu:1 (fake), kernels kernels-npu"));
   EXPECT_THAT(refusal("te:recipe=current", "npu", "kernels-broken"),
-              HasSubstr("kernels kernels-broken: it is broken\n    found: made up"));
+              HasSubstr("kernels kernels-broken: it is broken\n    found: fake"));
   EXPECT_THAT(refusal("te:recipe=current", "nqu", "auto"), HasSubstr("did you mean \"npu\"?"));
 }
 
 // The number format of the sample int8_kernels, which no kernels have: its layer brings it to each.
 TEST(DeviceLayers, a_backend_trains_on_the_layer_that_it_requires_on_every_device) {
-  expect_numbers_of_cpu("int8", "npu", "kernels-npu",
-                        "npu:1 (made up), kernels int8 on kernels-npu");
+  expect_numbers_of_cpu("int8", "npu", "kernels-npu", "npu:1 (fake), kernels int8 on kernels-npu");
   expect_numbers_of_cpu("int8", "cpu", "kernels-cpu2", "kernels int8 on kernels-cpu2");
 }
 

@@ -1,4 +1,4 @@
-// Kernels of a made-up device: the CPU's, for another type of device and with memory of its own.
+// Kernels of a fake device: the CPU's, for another type of device and with memory of its own.
 //
 // OCTAVO_NPU_TYPE is the type in DLPack: 12, or 1 for a plugin that replaces the kernels of the
 // CPU. The device has OCTAVO_NPU_DEVICES indices, of which only the last one works. With
@@ -34,7 +34,7 @@ octavo_status probe_device(octavo_device d, const octavo_verdict_sink *sink) {
   v.reason = is_ours(d) ? OCTAVO_REASON_NONE : OCTAVO_REASON_DEVICE;
   v.text =
       is_ours(d) ? octavo_str OCTAVO_STR("it computes") : octavo_str OCTAVO_STR("it is broken");
-  v.evidence = OCTAVO_STR("made up");
+  v.evidence = OCTAVO_STR("fake");
   sink->verdict(sink->ctx, &v);
   return OCTAVO_OK;
 }

@@ -1,4 +1,4 @@
-// Kernels of a made-up device with one fault, for tests of `octavo plugin verify`.
+// Kernels of a fake device with one fault, for tests of `octavo plugin verify`.
 //
 // They are the CPU's; OCTAVO_KERNELS_FAULT names the fault, which replaces functions of the table.
 // Without it they keep the contract.

@@ -1,4 +1,4 @@
-"""Goals that can be missed: their judgement on made-up times, without a GPU and without a plugin."""
+"""Goals that can be missed: their judgement on fake times, without a GPU and without a plugin."""
 import pathlib
 import re
 import types

@@ -1,5 +1,5 @@
 // The handlers for CUDA and for the platform of a plugin, called as XLA calls them: on the plugin
-// of CUDA kernels whose device code the CPU executes, and on kernels of a made-up device. Each verb
+// of CUDA kernels whose device code the CPU executes, and on kernels of a fake device. Each verb
 // leaves what the C++ calls of octavo.hpp leave, bit-identical.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -216,9 +216,9 @@ class OnDevice {
   int64_t number_ = 0;
 };
 
-// A made-up GPU (tests/misconfigurations/fake_gpu.c).
-struct MadeUpGpu {
-  MadeUpGpu() {
+// A fake GPU (tests/misconfigurations/fake_gpu.c).
+struct FakeGpu {
+  FakeGpu() {
     environment.set("OCTAVO_FAKE_GPU", "cuda=13000 driver=580.65.06");
     environment.set("OCTAVO_CUBLASLT", OCTAVO_FAKE_BLAS);
   }
@@ -226,7 +226,7 @@ struct MadeUpGpu {
 };
 
 class JaxHandlers : public testing::TestWithParam<const char *> {
-  MadeUpGpu gpu_;
+  FakeGpu gpu_;
 };
 
 TEST_P(JaxHandlers, leave_what_the_calls_of_cpp_leave) {
@@ -244,7 +244,7 @@ TEST_P(JaxHandlers, leave_what_the_calls_of_cpp_leave) {
 INSTANTIATE_TEST_SUITE_P(All, JaxHandlers, testing::Values("delayed", "current", "block"));
 
 TEST(JaxHandlersRefuse, another_device_and_a_run_that_is_gone) {
-  const MadeUpGpu gpu;
+  const FakeGpu gpu;
   OnDevice there(kCuda, "current"), other(kNpu, "current");
   EXPECT_THAT(there.by_handlers(kCuda, 3),
               HasSubstr("[octavo status 2] expected a call on GPU 0, where octavo.jax.init opened "

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-import made_up
+import fake_device
 import octavo
 from conftest import kind, msamp, session, te
 from octavo import _abi
@@ -96,7 +96,7 @@ def test_a_model_on_the_cpu_goes_to_the_device_first(backend):
     a = accelerator()
     with torch.device("cpu"):
         model, optimizer = made()
-    model, optimizer = octavo.accelerate.prepare(a, made_up.movable(model), optimizer,
+    model, optimizer = octavo.accelerate.prepare(a, fake_device.movable(model), optimizer,
                                                  overrides=BACKENDS[backend])
     train(a, model, optimizer, tiny_gpt.batches(1))
     assert session(model).device.type == kind()

@@ -2,27 +2,27 @@
 import pytest
 import torch
 
-import made_up
+import fake_device
 import octavo
 import on_cuda
 
 
 def pytest_addoption(parser):
-    parser.addoption("--device", choices=("cpu", "made_up", "cuda"), default="cpu",
-                     help="where the tests run: the CPU, a device that is made up (made_up.py), or a GPU (on_cuda.py)")
+    parser.addoption("--device", choices=("cpu", "fake_device", "cuda"), default="cpu",
+                     help="where the tests run: the CPU, a device that is made up (fake_device.py), or a GPU (on_cuda.py)")
 
 
 def pytest_configure(config):
-    if config.getoption("--device") == "made_up":
-        made_up.use()
+    if config.getoption("--device") == "fake_device":
+        fake_device.use()
     if config.getoption("--device") == "cuda" and not on_cuda.missing():
         on_cuda.use()
 
 
 def pytest_collection_modifyitems(config, items):
-    if config.getoption("--device") == "made_up":
-        made_up.skip(items)
-        made_up.use_in_frameworks({item.path.stem for item in items})
+    if config.getoption("--device") == "fake_device":
+        fake_device.skip(items)
+        fake_device.use_in_frameworks({item.path.stem for item in items})
     if config.getoption("--device") == "cuda":
         on_cuda.skip(items)
 

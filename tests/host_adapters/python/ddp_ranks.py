@@ -10,7 +10,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map_only
 
-import made_up
+import fake_device
 import octavo
 import on_cuda
 import staged
@@ -231,7 +231,7 @@ def one_gpu_run(rank):
     """What octavo.prepare says where NCCL would find both ranks on one GPU: to rank 0, which comes first,
     to rank 1, to it on another GPU, and on the first once rank 0 has left that. The driver and the name
     of the backend are made up."""
-    if torch.get_default_device().type != "made_up":
+    if torch.get_default_device().type != "fake_device":
         return None
     before, group = os.environ["OCTAVO_FAKE_GPU"], dist.group.WORLD
     names = dist.distributed_c10d._world.pg_backend_config
@@ -248,7 +248,7 @@ def one_gpu_run(rank):
         return "prepared"
 
     found = []
-    names[group] = config.replace("made_up:staged", "made_up:nccl")
+    names[group] = config.replace("fake_device:staged", "fake_device:nccl")
     for turn, gpu, options in ((0, 7, {}), (1, 7, {}), (1, 7, {"group": group}), (1, 8, {}), (0, 9, {}),
                                (1, 7, {})):
         if rank == turn:
@@ -273,8 +273,8 @@ RUNS = {"te": te_run, "te hook": lambda rank: te_run(rank, default_hooks.allredu
 
 def rank_main(rank, folder, device):
     torch.set_num_threads(1)
-    if device == "made_up":
-        made_up.use()
+    if device == "fake_device":
+        fake_device.use()
     if device == "cuda":
         on_cuda.use(rank)
     dist.init_process_group(staged.backend(device), f"file://{folder}/meeting", rank=rank, world_size=WORLD,

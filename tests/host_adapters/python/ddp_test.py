@@ -161,11 +161,11 @@ def test_compiled_graphs_reduce_before_clipping(ranks):
     assert_equal_bits(*of(ranks, "compiled", "state"))
 
 
-@pytest.mark.skipif("config.getoption('--device') != 'made_up'", reason="needs a driver that is made up")
+@pytest.mark.skipif("config.getoption('--device') != 'fake_device'", reason="needs a driver that is made up")
 def test_two_ranks_on_one_gpu_are_refused_before_nccl(ranks):
     first, second = (rank["one gpu"] for rank in ranks)
     assert first == ["prepared"] * 2
-    assert f"found ranks 0 and 1 on one (made_up:0, UUID {7:032})" in second[0]
+    assert f"found ranks 0 and 1 on one (fake_device:0, UUID {7:032})" in second[0]
     assert "torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"]))" in second[0]
     assert second[1] == second[0] and second[2:] == ["prepared"] * 3
 

@@ -21,8 +21,8 @@ from device_test import capturing, equal, made, values  # noqa: F401 (a fixture)
 from octavo.torch import ops
 from octavo.torch.weights.parameter import _use_count
 
-pytestmark = pytest.mark.skipif("not config.getoption('--device') == 'made_up'",
-                                reason="needs --device made_up: the CPU is no device of this kind")
+pytestmark = pytest.mark.skipif("not config.getoption('--device') == 'fake_device'",
+                                reason="needs --device fake_device: the CPU is no device of this kind")
 
 EACH = pytest.mark.parametrize("overrides", [te(), msamp()], ids=["te", "msamp"])
 
@@ -35,9 +35,9 @@ def no_graphs():
 
 
 def lowered(gm, inputs, device, is_backward, is_inference):
-    """(fx graph, inductor's graph) as if the made-up device were another, which need not exist."""
+    """(fx graph, inductor's graph) as if the fake device were another, which need not exist."""
     mode, there = detect_fake_mode(inputs), copy.deepcopy(gm)
-    moved = lambda d: device if d.type == "made_up" else d  # noqa: E731
+    moved = lambda d: device if d.type == "fake_device" else d  # noqa: E731
     with mode:
         inputs = tree_map_only(torch.Tensor, lambda t: torch.empty_strided(
             t.shape, t.stride(), dtype=t.dtype, device=moved(t.device)), list(inputs))

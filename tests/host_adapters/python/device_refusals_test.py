@@ -15,8 +15,8 @@ from conftest import msamp, te
 from octavo.torch import device
 from octavo.torch.ranks.groups import check_gpus
 
-pytestmark = pytest.mark.skipif("not config.getoption('--device') == 'made_up'",
-                                reason="needs --device made_up: the CPU is no device of this kind")
+pytestmark = pytest.mark.skipif("not config.getoption('--device') == 'fake_device'",
+                                reason="needs --device fake_device: the CPU is no device of this kind")
 
 EACH = pytest.mark.parametrize("overrides", [te(), msamp()], ids=["te", "msamp"])
 
@@ -50,12 +50,12 @@ def refused(kind, match, overrides=te(), **options):
 ], ids=["cuda 12", "cuda 11", "does not start", "no FP8 units"])
 def test_drivers(driver, match, overrides, monkeypatch):
     monkeypatch.setenv("OCTAVO_FAKE_GPU", driver)
-    refused(octavo.UnsupportedError, f"(?s){match}.*the model is on made_up:0, of torch .*model.cpu()",
+    refused(octavo.UnsupportedError, f"(?s){match}.*the model is on fake_device:0, of torch .*model.cpu()",
             overrides)
 
 
 def test_no_driver():
-    code = ("import made_up; made_up.use(); import torch, octavo\n"
+    code = ("import fake_device; fake_device.use(); import torch, octavo\n"
             "model = torch.nn.Linear(32, 32)\n"
             "try: octavo.prepare(model)\n"
             "except octavo.UnsupportedError as e: print(type(model).__module__, e)")
@@ -122,7 +122,7 @@ def no_backend():
 
 @EACH
 def test_a_group_that_carries_no_tensors_of_the_device(overrides, no_backend):
-    refused(octavo.UnsupportedError, "expected a backend for tensors on made_up:0, where the model is, "
+    refused(octavo.UnsupportedError, "expected a backend for tensors on fake_device:0, where the model is, "
             "found fake for cpu, fake for cuda.*init_process_group", overrides, group=no_backend)
     octavo.prepare(nn.Linear(32, 32), overrides=overrides)  # alone
 

@@ -13,8 +13,8 @@ from octavo import _abi
 from octavo.torch import device, ops
 from octavo.torch.slots import BACKWARD, FORWARD, TRACED
 
-pytestmark = pytest.mark.skipif("not config.getoption('--device') == 'made_up'",
-                                reason="needs --device made_up: the CPU is no device of this kind")
+pytestmark = pytest.mark.skipif("not config.getoption('--device') == 'fake_device'",
+                                reason="needs --device fake_device: the CPU is no device of this kind")
 
 EACH = pytest.mark.parametrize("overrides", [te(), msamp()], ids=["te", "msamp"])
 
@@ -235,8 +235,8 @@ def test_after_a_capture_every_step_is_a_boundary(overrides, capturing):
 
 def test_a_model_on_two_devices_is_refused():
     model = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32, device="cpu"))
-    with pytest.raises(octavo.DeviceError, match=r"1\.weight: expected every parameter on made_up:0.*"
-                                                 r"found cpu; call model\.to\('made_up:0'\)"):
+    with pytest.raises(octavo.DeviceError, match=r"1\.weight: expected every parameter on fake_device:0.*"
+                                                 r"found cpu; call model\.to\('fake_device:0'\)"):
         octavo.prepare(model)
     assert type(model[0]) is nn.Linear
 
@@ -250,7 +250,7 @@ def test_inputs_of_another_device_are_refused(overrides):
 
 def test_a_weight_in_slots_stays_where_it_is():
     model, _ = made(msamp())
-    with pytest.raises(octavo.DeviceError, match="expected values on made_up:0.*octavo.restore"):
+    with pytest.raises(octavo.DeviceError, match="expected values on fake_device:0.*octavo.restore"):
         model[0].weight.data = torch.zeros(48, 32, device="cpu")
 
 
@@ -272,13 +272,13 @@ def test_states_move_between_devices(overrides):
 
 
 def test_a_run_on_another_device_names_both():
-    with pytest.raises(octavo.DeviceError, match="expected its parameters on cpu.*made_up:0.*kind"):
-        device.check(torch.device("made_up:0"), (_abi.DEVICE_CPU, 0))
+    with pytest.raises(octavo.DeviceError, match="expected its parameters on cpu.*fake_device:0.*kind"):
+        device.check(torch.device("fake_device:0"), (_abi.DEVICE_CPU, 0))
     with pytest.raises(octavo.DeviceError, match=r"on cuda.*found them on cpu.*model.to\("):
         device.check(torch.device("cpu"), (_abi.DEVICE_CUDA, 1))
-    with pytest.raises(octavo.DeviceError, match=r'on made_up:1, .*found them on made_up:0.*model.to\("made_up:1"\)'):
-        device.check(torch.device("made_up:0"), (12, 1))
-    device.check(torch.device("made_up:1"), (12, 1))
+    with pytest.raises(octavo.DeviceError, match=r'on fake_device:1, .*found them on fake_device:0.*model.to\("fake_device:1"\)'):
+        device.check(torch.device("fake_device:0"), (12, 1))
+    device.check(torch.device("fake_device:1"), (12, 1))
     device.check(torch.device("cpu"), None)
 
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-import made_up
+import fake_device
 import octavo
 import staged
 from conftest import kind, msamp, session, te
@@ -81,7 +81,7 @@ def test_8_bit_adam(library):
     build = eight_bit(library)
     try:
         # Both compile their step, for which inductor generates no code on that device.
-        with torch._dynamo.config.patch(disable=kind() == "made_up"):
+        with torch._dynamo.config.patch(disable=kind() == "fake_device"):
             model, optimizer, losses = run(build)
     except (NotImplementedError, RuntimeError) as e:
         if isinstance(e, octavo.OctavoError):
@@ -167,8 +167,8 @@ def steps_of(build):
 
 
 def zero_rank(rank, folder, device):
-    if device == "made_up":
-        made_up.use()
+    if device == "fake_device":
+        fake_device.use()
     dist.init_process_group(staged.backend(device), init_method=f"file://{folder}/store", rank=rank, world_size=2)
     try:
         owned = []

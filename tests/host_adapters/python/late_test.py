@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-import made_up
+import fake_device
 import octavo
 from conftest import msamp, te
 
-TESTS = pathlib.Path(os.environ["OCTAVO_MADE_UP"])
+TESTS = pathlib.Path(os.environ["OCTAVO_FAKE"])
 EACH = pytest.mark.parametrize("overrides", [te("delayed", telemetry=True), te("current"), te("block"), te("mx"),
                                              msamp("O1"), msamp("O2")],
                                ids=["delayed", "current", "block", "mx", "O1", "O2"])
@@ -24,15 +24,15 @@ SEEDS = (1, 2, 3)
 @pytest.fixture(scope="module")
 def device():
     """The library of the device."""
-    made_up.register(TESTS, "npu", 1)
+    fake_device.register(TESTS, "npu", 1)
     os.environ["OCTAVO_PLUGIN_PATH"] = str(TESTS / "late")
     torch.set_default_device("npu")
     octavo.prepare(nn.Linear(16, 16), overrides={"layers.min_gain": "off", **te()})  # the kernels are loaded
-    library = ctypes.CDLL(str(TESTS / "made_up" / "liboctavo_made_up_device.so"))
-    library.octavo_made_up_lazy.argtypes = [ctypes.c_uint64]
-    library.octavo_made_up_idle.restype = ctypes.c_bool
+    library = ctypes.CDLL(str(TESTS / "fake_device" / "liboctavo_fake_device.so"))
+    library.octavo_fake_lazy.argtypes = [ctypes.c_uint64]
+    library.octavo_fake_idle.restype = ctypes.c_bool
     yield library
-    library.octavo_made_up_lazy(0)
+    library.octavo_fake_lazy(0)
     torch.set_default_device("cpu")
 
 
@@ -231,10 +231,10 @@ def closed_at_once(overrides):
 
 def expect_alike(device, run):
     """run() has equal bits late and at once."""
-    device.octavo_made_up_lazy(0)
+    device.octavo_fake_lazy(0)
     expected = run()
     for seed in SEEDS:
-        device.octavo_made_up_lazy(seed)
+        device.octavo_fake_lazy(seed)
         found = run()
         assert len(found) == len(expected)
         for i, (a, b) in enumerate(zip(found, expected)):
@@ -255,10 +255,10 @@ def test_other_weights_between(device, overrides):
 
 
 def test_late_is_late(device):
-    device.octavo_made_up_lazy(1)
+    device.octavo_fake_lazy(1)
     model, _ = made(te("delayed"))
     x = batch(0)
     with torch.no_grad():
         y = model(x)
-    assert not device.octavo_made_up_idle()
+    assert not device.octavo_fake_idle()
     assert y.isfinite().all()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-import made_up
+import fake_device
 import octavo
 from conftest import kind, msamp, session, te
 from octavo import _abi
@@ -137,7 +137,7 @@ def test_schedules_and_clipping_reach_the_optimizer_that_steps(backend, tmp_path
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_module_on_the_cpu_goes_to_the_device_first(backend, tmp_path):
     with torch.device("cpu"):
-        module = made_up.movable(Module())
+        module = fake_device.movable(Module())
     fit(module, 1, tmp_path, **plugins(backend))
     assert session(module).device.type == kind()
     assert ops.calls(session(module).number, _abi.VERB_END_STEP) == 1

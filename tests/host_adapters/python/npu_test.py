@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-import made_up
+import fake_device
 import octavo
 from conftest import msamp, session, te
 
-TESTS = pathlib.Path(os.environ["OCTAVO_MADE_UP"])
+TESTS = pathlib.Path(os.environ["OCTAVO_FAKE"])
 WHOLE, LEAST = "npu:1", "npu:0"  # the indices that kernels-npu and kernels_plugin serve
 
 
 @pytest.fixture(scope="module", autouse=True)
 def npu():
-    made_up.register(TESTS, "npu", 2)
+    fake_device.register(TESTS, "npu", 2)
     os.environ["OCTAVO_PLUGIN_PATH"] = str(TESTS / "devices")
 
 
@@ -78,7 +78,7 @@ def test_the_least_kernels_train_current_scaling():
 def test_the_report_names_device_and_kernels():
     model, _ = prepared(WHOLE, te())
     assert session(model).run.device == (12, 1)
-    assert "npu:1 (made up), kernels kernels-npu" in str(octavo.report(model))
+    assert "npu:1 (fake), kernels kernels-npu" in str(octavo.report(model))
     model, _ = prepared(LEAST, te("current"), **{"device.kernels": "kernels_plugin"})
     assert session(model).run.device == (12, 0) and session(model).run.kernels == "kernels_plugin"
 
@@ -177,7 +177,7 @@ def test_debug_gives_the_random_numbers_of_the_device_back(monkeypatch):
 
 def test_a_stream_without_a_native_handle_is_refused(monkeypatch):
     """The last one, since the library remembers that this device has no handles."""
-    ctypes.CDLL(str(TESTS / "made_up" / "liboctavo_made_up_device.so")).octavo_made_up_handles(False)
+    ctypes.CDLL(str(TESTS / "fake_device" / "liboctavo_fake_device.so")).octavo_fake_handles(False)
     model, optimizer = prepared(WHOLE, te())
     monkeypatch.setenv("OCTAVO_NPU_STREAM", "0")
     steps(model, optimizer, WHOLE, 1)

@@ -1,6 +1,6 @@
 """`pytest --device cuda`: the same tests on a GPU, with the first GPU as default device.
 
-Without a GPU that torch can use every test is skipped with the reason. As on the made-up device, linears
+Without a GPU that torch can use every test is skipped with the reason. As on the fake device, linears
 of any size run in FP8, since the tests are small.
 """
 import dataclasses

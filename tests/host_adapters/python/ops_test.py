@@ -1,4 +1,4 @@
-"""Every op of torch.ops.octavo under torch's own checker, and on made-up GPUs of a tracing compiler.
+"""Every op of torch.ops.octavo under torch's own checker, and on fake GPUs of a tracing compiler.
 The inputs serve ops_arguments_test.py, too."""
 import pytest
 import torch

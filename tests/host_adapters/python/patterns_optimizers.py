@@ -49,7 +49,7 @@ def trains(name, make):
     def loop(p):
         # torchao compiles its step; without, it computes the same in less time. bitsandbytes tries to at
         # each step where inductor generates no code.
-        with torch._dynamo.config.patch(disable="torchao" in name or kind() == "made_up"):
+        with torch._dynamo.config.patch(disable="torchao" in name or kind() == "fake_device"):
             losses = learn(*start(p, optimizer=make), loss_of=lambda call: sign * error(call))
         return [sign * loss for loss in losses]
     return lambda prepare: compare(prepare, loop, BOUNDS.get(name, BOUND))

@@ -1,4 +1,4 @@
-"""A process group for the made-up device: gloo on copies of its tensors in the CPU's memory."""
+"""A process group for the fake device: gloo on copies of its tensors in the CPU's memory."""
 import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves, tree_map
@@ -65,6 +65,6 @@ class _Done(dist._Work):
 
 def backend(kind):
     """The backend of process groups for this kind of device; "staged" is the one above."""
-    if kind == "made_up" and not hasattr(dist.Backend, "STAGED"):
-        dist.Backend.register_backend("staged", Staged, devices=["made_up", "cpu"])
-    return {"made_up": "staged", "cuda": "nccl"}.get(kind, "gloo")
+    if kind == "fake_device" and not hasattr(dist.Backend, "STAGED"):
+        dist.Backend.register_backend("staged", Staged, devices=["fake_device", "cpu"])
+    return {"fake_device": "staged", "cuda": "nccl"}.get(kind, "gloo")

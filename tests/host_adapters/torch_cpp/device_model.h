@@ -1,4 +1,4 @@
-// A small model on the CPU or on the made-up device, and the machine that has the device.
+// A small model on the CPU or on the fake device, and the machine that has the device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "made_up_device.h"
+#include "fake_device.h"
 #include "transformer.h"
 
 namespace testing_torch {
@@ -19,7 +19,7 @@ inline void use_capability(int capability) {
   setenv("OCTAVO_FAKE_GPU", gpu.c_str(), 1);
 }
 
-class MadeUpGpu : public testing::Environment {
+class FakeGpu : public testing::Environment {
  public:
   void SetUp() override {
     setenv("OCTAVO_FAKE_GPU", "cuda=13000 driver=580.65.06", 0);  // a parent may have made another

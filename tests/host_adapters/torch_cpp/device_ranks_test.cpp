@@ -1,4 +1,4 @@
-// An Accelerator in two processes on the made-up device: its bits are those of two on the CPU, and
+// An Accelerator in two processes on the fake device: its bits are those of two on the CPU, and
 // no gradient passes through the host.
 #include <dlfcn.h>
 #include <octavo/torch/accelerator.h>
@@ -15,8 +15,8 @@ using octavo::torch::Accelerator;
 using octavo::torch::Prepared;
 using testing_torch::config_on;
 using testing_torch::copies_to_cpu;
+using testing_torch::fake_device;
 using testing_torch::in_two_processes;
-using testing_torch::made_up_device;
 using testing_torch::staged_group;
 using testing_torch::status_of;
 namespace fs = std::filesystem;
@@ -42,7 +42,7 @@ TEST(DeviceRanksChild, Trains) {
   const std::string out = variable("OCTAVO_TORCH_TEST_OUT");
   if (out.empty()) GTEST_SKIP() << "runs as the child of DeviceRanks.*";
   const at::Device device =
-      variable("OCTAVO_TORCH_TEST_DEVICE") == "cpu" ? at::Device(at::kCPU) : made_up_device();
+      variable("OCTAVO_TORCH_TEST_DEVICE") == "cpu" ? at::Device(at::kCPU) : fake_device();
   const std::string backend = variable("OCTAVO_TORCH_TEST_BACKEND");
   octavo::torch::Config config = config_on(device, backend, backend == "te" ? "delayed" : "O2");
   // Also small buckets in two exchanges, as large ones are.
@@ -80,7 +80,7 @@ TEST(DeviceRanksChild, Trains) {
 TEST_F(DeviceRanks, TrainAsOnTheCpu) {
   for (const std::string backend : {"te", "msamp"}) {
     std::vector<std::vector<at::Tensor>> found;
-    for (const std::string device : {"cpu", "made_up"}) {
+    for (const std::string device : {"cpu", "fake_device"}) {
       const std::string out = (folder_ / (backend + device)).string();
       ASSERT_EQ(in_two_processes("DeviceRanksChild.Trains",
                                  "OCTAVO_TORCH_TEST_OUT=" + out + " OCTAVO_TORCH_TEST_DEVICE=" +
@@ -99,9 +99,9 @@ TEST(DeviceRanksChild, IsRefused) {
   const std::string what = variable("OCTAVO_TORCH_TEST_REFUSED");
   if (what.empty()) GTEST_SKIP() << "runs as the child of DeviceRanks.*";
   dlopen("libcuda.so.1", RTLD_NOW);  // as torch's CUDA would have loaded it
-  testing_torch::Model model(made_up_device());
+  testing_torch::Model model(fake_device());
   torch::optim::AdamW plain = testing_torch::adamw(model);
-  Accelerator accelerator(config_on(made_up_device(), "te", "delayed"));
+  Accelerator accelerator(config_on(fake_device(), "te", "delayed"));
   const auto rank = static_cast<int>(accelerator.process_index());
   const auto prepare = [&] { accelerator.prepare(model, plain); };
   if (what == "none") {
@@ -123,7 +123,7 @@ TEST(DeviceRanksChild, IsRefused) {
     }
   }
   EXPECT_FALSE(
-      model.forward(testing_torch::inputs(0).to(made_up_device())).isnan().any().item<bool>());
+      model.forward(testing_torch::inputs(0).to(fake_device())).isnan().any().item<bool>());
 }
 
 TEST_F(DeviceRanks, AreRefused) {

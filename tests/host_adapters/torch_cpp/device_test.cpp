@@ -1,5 +1,5 @@
-// A model whose tensors are not on the CPU: on a made-up device, whose kernels are those of
-// kernels/cuda on a made-up GPU. Memory of the device is out of reach for whatever is no kernel and
+// A model whose tensors are not on the CPU: on a fake device, whose kernels are those of
+// kernels/cuda on a fake GPU. Memory of the device is out of reach for whatever is no kernel and
 // no operator of torch, and kernels do not reach the CPU's.
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
@@ -14,13 +14,13 @@ namespace {
 using octavo::torch::Config;
 using octavo::torch::Prepared;
 using testing_torch::config_on;
+using testing_torch::fake_device;
 using testing_torch::inputs;
-using testing_torch::made_up_device;
 using testing_torch::Model;
 using testing_torch::status_of;
 using testing_torch::use_capability;
 
-const auto *const made_up_gpu = testing::AddGlobalTestEnvironment(new testing_torch::MadeUpGpu);
+const auto *const fake_gpu = testing::AddGlobalTestEnvironment(new testing_torch::FakeGpu);
 
 // The losses of some steps, then what the model computes without gradients and in inference mode,
 // its weights, and the norm of a clipped gradient.
@@ -75,7 +75,7 @@ TEST_P(OnDevice, trains_as_on_the_cpu) {
     const std::vector<at::Tensor> cpu =
         trained(at::kCPU, GetParam().backend, GetParam().recipe, shape);
     const std::vector<at::Tensor> device =
-        trained(made_up_device(), GetParam().backend, GetParam().recipe, shape);
+        trained(fake_device(), GetParam().backend, GetParam().recipe, shape);
     ASSERT_EQ(device.size(), cpu.size());
     for (size_t i = 0; i < cpu.size(); ++i) {
       EXPECT_TRUE(torch::equal(device[i], cpu[i])) << "number " << i << " of " << shape.size();
@@ -93,7 +93,7 @@ TEST(OnDevice, checkpoint_crosses_to_the_cpu_and_back) {
   const std::string directory = testing::TempDir() + "octavo_device_checkpoint";
   std::vector<at::Tensor> seen;
   for (const bool saves : {true, false}) {
-    const at::Device device = saves ? made_up_device() : at::Device(at::kCPU);
+    const at::Device device = saves ? fake_device() : at::Device(at::kCPU);
     Model model(device);
     torch::optim::AdamW optimizer = testing_torch::adamw(model);
     Prepared prepared = octavo::torch::prepare(model, optimizer, config_on(device, "msamp", "O2"));
@@ -117,11 +117,11 @@ TEST(OnDevice, model_and_configuration_must_agree) {
   EXPECT_EQ(status_of(
                 [&] {
                   static_cast<void>(octavo::torch::prepare(
-                      model, optimizer, config_on(made_up_device(), "te", "delayed")));
+                      model, optimizer, config_on(fake_device(), "te", "delayed")));
                 },
                 "expected its tensors on cuda:0, where the configuration runs, found them on cpu"),
             OCTAVO_UNSUPPORTED);
-  Model there(made_up_device());
+  Model there(fake_device());
   torch::optim::AdamW other = testing_torch::adamw(there);
   EXPECT_EQ(status_of(
                 [&] {
@@ -135,19 +135,19 @@ TEST(OnDevice, model_and_configuration_must_agree) {
   EXPECT_EQ(status_of(
                 [&] {
                   static_cast<void>(octavo::torch::prepare(
-                      there, both, config_on(made_up_device(), "te", "delayed")));
+                      there, both, config_on(fake_device(), "te", "delayed")));
                 },
                 "as the ones before it"),
             OCTAVO_UNSUPPORTED);
 }
 
 TEST(OnDevice, other_products_stay_torchs) {
-  Model model(made_up_device());
+  Model model(fake_device());
   torch::optim::AdamW optimizer = testing_torch::adamw(model);
   Prepared prepared =
-      octavo::torch::prepare(model, optimizer, config_on(made_up_device(), "msamp", "O2"));
+      octavo::torch::prepare(model, optimizer, config_on(fake_device(), "msamp", "O2"));
   const at::Tensor x = inputs(3), w = torch::randn({16, 48}), b = torch::randn({16});
-  const at::Device device = made_up_device();
+  const at::Device device = fake_device();
   const auto same = [&](const at::Tensor &expected, const at::Tensor &found) {
     EXPECT_TRUE(torch::equal(found.cpu(), expected));
   };
@@ -160,11 +160,11 @@ TEST(OnDevice, other_products_stay_torchs) {
 }
 
 TEST(OnDevice, autocast_and_checkpointing_follow_the_device) {
-  octavo::torch::Accelerator accelerator(config_on(made_up_device(), "te", "delayed"));
-  Model model(made_up_device());
+  octavo::torch::Accelerator accelerator(config_on(fake_device(), "te", "delayed"));
+  Model model(fake_device());
   torch::optim::AdamW optimizer = testing_torch::adamw(model);
   accelerator.prepare(model, optimizer);
-  const at::Tensor x = inputs(1).to(made_up_device());
+  const at::Tensor x = inputs(1).to(fake_device());
   at::autocast::set_autocast_dtype(at::kPrivateUse1, at::kBFloat16);
   {
     const auto scope = accelerator.autocast();
@@ -185,10 +185,10 @@ TEST(OnDevice, autocast_and_checkpointing_follow_the_device) {
 }
 
 TEST(OnDevice, operand_of_another_device_is_refused) {
-  Model model(made_up_device());
+  Model model(fake_device());
   torch::optim::AdamW optimizer = testing_torch::adamw(model);
   Prepared prepared =
-      octavo::torch::prepare(model, optimizer, config_on(made_up_device(), "te", "delayed"));
+      octavo::torch::prepare(model, optimizer, config_on(fake_device(), "te", "delayed"));
   EXPECT_EQ(status_of([&] { model.wide->forward(inputs(0)); }, "where the model was prepared"),
             OCTAVO_INVALID);
 }

@@ -20,7 +20,7 @@ using testing_torch::MovableLinear;
 using Values = std::vector<at::Tensor>;
 
 at::Device npu() {
-  return {testing_torch::made_up_device("npu").type(), 0};
+  return {testing_torch::fake_device("npu").type(), 0};
 }
 
 // Two of the linears run twice in a forward.

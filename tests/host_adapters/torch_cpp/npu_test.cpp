@@ -17,7 +17,7 @@ using testing_torch::Model;
 using testing_torch::status_of;
 
 at::Device npu(c10::DeviceIndex index) {
-  return {testing_torch::made_up_device("npu").type(), index};
+  return {testing_torch::fake_device("npu").type(), index};
 }
 // The indices that kernels-npu and kernels_plugin serve.
 at::Device whole() {

@@ -4,7 +4,7 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "made_up_device.h"
+#include "fake_device.h"
 
 namespace testing_torch {
 namespace {

@@ -1,4 +1,4 @@
-// A process group for the made-up device: gloo on copies of its tensors in the CPU's memory.
+// A process group for the fake device: gloo on copies of its tensors in the CPU's memory.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

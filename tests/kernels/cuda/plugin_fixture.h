@@ -1,4 +1,4 @@
-// A run on the plugin of CUDA kernels: a made-up GPU (tests/misconfigurations/fake_gpu.c), device
+// A run on the plugin of CUDA kernels: a fake GPU (tests/misconfigurations/fake_gpu.c), device
 // code that the CPU executes.
 #pragma once
 

@@ -21,7 +21,7 @@ TEST_F(CudaPlugin, is_found_and_opened) {
   EXPECT_NE(static_cast<const octavo_memory *>(
                 octavo_run_interface(run.get(), OCTAVO_STR(OCTAVO_MEMORY_ID))),
             nullptr);
-  EXPECT_THAT(line("device"), HasSubstr("cuda:0 (made-up GPU sm_90 of device 0), kernels cuda"));
+  EXPECT_THAT(line("device"), HasSubstr("cuda:0 (fake GPU sm_90 of device 0), kernels cuda"));
 }
 
 TEST_F(CudaPlugin, host_that_asks_for_the_device) {

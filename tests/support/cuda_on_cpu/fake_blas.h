@@ -30,7 +30,7 @@ struct Call {
 
 struct State {
   // The script.
-  int capability = 0;                   // 0: the made-up GPU's, see made_up_gpu.h
+  int capability = 0;                   // 0: the fake GPU's, see fake_gpu.h
   int algorithms = 3;                   // that the heuristics know
   size_t workspace = size_t{64} << 10;  // that each of them needs
   bool refuses_bias = false;            // no algorithm with that epilogue

@@ -1,7 +1,7 @@
 // What cuBLASLt refuses, by the manual of CUDA 13.0: "cublasLtMatmul", "Narrow Precision Data Types
 // Usage", and the layouts of scales.
 #include "fake_blas_objects.h"
-#include "made_up_gpu.h"
+#include "fake_gpu.h"
 
 namespace fake_blas {
 namespace {
@@ -23,7 +23,7 @@ bool is_16(uint64_t bytes) {
 }
 
 int capability_of_device() {
-  return state().capability == 0 ? cuda_on_cpu::made_up_capability() : state().capability;
+  return state().capability == 0 ? cuda_on_cpu::fake_capability() : state().capability;
 }
 
 const char *refuse_scales(const Problem &p) {

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <set>
 
+#include "fake_gpu.h"
 #include "fibers.h"
 #include "graph.h"
-#include "made_up_gpu.h"
 #include "memory.h"
 #include "sealed.h"
 
@@ -141,7 +141,7 @@ cudaError_t cudaSetDevice(int device) {
   return answer(cudaSuccess);
 }
 static int capability() {
-  if (script().capability_major == 0) return cuda_on_cpu::made_up_capability();
+  if (script().capability_major == 0) return cuda_on_cpu::fake_capability();
   return script().capability_major * 10 + script().capability_minor;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device) {
@@ -156,7 +156,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
   if (device < 0 || device >= script().devices) return answer(cudaErrorInvalidDevice);
-  std::snprintf(properties->name, sizeof(properties->name), "made-up GPU sm_%d of device %d",
+  std::snprintf(properties->name, sizeof(properties->name), "fake GPU sm_%d of device %d",
                 capability(), device);
   return answer(cudaSuccess);
 }

@@ -24,7 +24,7 @@ uint64_t lazy_of_environment();
 struct Script {
   int devices = 1;
   cudaError_t device_count_error = cudaSuccess;
-  int capability_major = 0;  // 0: the made-up GPU's, see made_up_gpu.h
+  int capability_major = 0;  // 0: the fake GPU's, see fake_gpu.h
   int capability_minor = 0;
   bool has_code = true;     // for the devices
   int multiprocessors = 4;  // few, so that grids wrap in tests

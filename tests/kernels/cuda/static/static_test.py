@@ -173,7 +173,7 @@ class Table(unittest.TestCase):
 
 class Prediction(unittest.TestCase):
     def test_a_cast_is_bound_by_what_is_slower(self):
-        device = model.Device("made up", copy=3e12, clock=1e9, multiprocessors=100)  # issues 12.8e12
+        device = model.Device("fake", copy=3e12, clock=1e9, multiprocessors=100)  # issues 12.8e12
         row = {("cast_rows_kernel", model.ARCH): {"instr": "25.6"}}
         self.assertAlmostEqual(model.Model(device, row).share(3, "cast_rows_kernel"), 0.5)
         row = {("cast_rows_kernel", model.ARCH): {"instr": "6.4"}}

@@ -1,4 +1,4 @@
-"""`pytest --device made_up`: the same tests on a device that is not the CPU.
+"""`pytest --device fake_device`: the same tests on a device that is not the CPU.
 
 Its memory is sealed: what reads or writes it without torch or a kernel dies. Its kernels are those
 of kernels/cuda, which the CPU executes. Tensors that a test makes without a device are there.
@@ -21,8 +21,8 @@ _OVERRIDES = (("plugins.trust", "dev"), ("layers.min_gain", "off"))
 
 
 def register(tests, name, count=1):
-    """Gives torch the made-up device under this name. tests: the folder of a build's tests."""
-    ctypes.CDLL(str(tests / "made_up" / "liboctavo_made_up_device.so")).octavo_made_up_device(name.encode())
+    """Gives torch the fake device under this name. tests: the folder of a build's tests."""
+    ctypes.CDLL(str(tests / "fake_device" / "liboctavo_fake_device.so")).octavo_fake_device(name.encode())
     module = types.ModuleType(f"torch.{name}")
     module.is_available = lambda: True
     module.device_count = lambda: count
@@ -36,16 +36,16 @@ def register(tests, name, count=1):
 
 
 def use():
-    """Makes it the device of this process. The environment is that of OCTAVO_MADE_UP, the folder of
+    """Makes it the device of this process. The environment is that of OCTAVO_FAKE, the folder of
     a build's tests."""
-    tests = pathlib.Path(os.environ["OCTAVO_MADE_UP"])
+    tests = pathlib.Path(os.environ["OCTAVO_FAKE"])
     os.environ.update({"OCTAVO_FAKE_GPU": "cuda=13000 driver=580.65.06 capability=90",
                        "CUDA_ON_CPU_SEALED": "1",
                        "OCTAVO_CUBLASLT": str(tests / "fake_blas" / "libcublasLt.so.13"),
                        "OCTAVO_PLUGIN_PATH": str(tests / "cuda_on_cpu"),
-                       "ACCELERATE_TORCH_DEVICE": "made_up:0"})  # also of the Trainer
-    register(tests, "made_up")
-    torch.set_default_device("made_up")
+                       "ACCELERATE_TORCH_DEVICE": "fake_device:0"})  # also of the Trainer
+    register(tests, "fake_device")
+    torch.set_default_device("fake_device")
     plain = octavo.Config.desc
 
     def desc(self, host, device):
@@ -75,11 +75,11 @@ def use_in_frameworks(files):
     for lightning in (fabric, pytorch):
         lightning.accelerators.CPUAccelerator.setup_device = lambda self, device: None
         strategy = lightning.strategies.SingleDeviceStrategy
-        strategy.__init__ = functools.partialmethod(_on_made_up, strategy.__init__)
+        strategy.__init__ = functools.partialmethod(_on_fake, strategy.__init__)
 
 
-def _on_made_up(self, plain, device="cpu", **options):
-    plain(self, "made_up:0", **options)
+def _on_fake(self, plain, device="cpu", **options):
+    plain(self, "fake_device:0", **options)
 
 
 def movable(model):

@@ -9,7 +9,7 @@
 namespace testing_torch {
 
 // Gives torch the devices, at the first call, and returns the first one. name: of their type.
-at::Device made_up_device(const char *name = "made_up");
+at::Device fake_device(const char *name = "fake_device");
 
 // Of the device's registration: what runs in which type in torch.autocast.
 void register_autocast();

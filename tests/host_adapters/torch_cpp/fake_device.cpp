@@ -2,7 +2,7 @@
 // kernels that are late its streams are theirs: an operator of torch first runs what the current
 // stream still holds, and memory is free behind the work of its stream, as in torch's allocator for
 // CUDA.
-#include "made_up_device.h"
+#include "fake_device.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
@@ -314,7 +314,7 @@ int64_t copies_to_cpu() {
   return copies;
 }
 
-at::Device made_up_device(const char *name) {
+at::Device fake_device(const char *name) {
   static const bool known = [name] {
     c10::register_privateuse1_backend(name);
     c10::SetAllocator(kType, &allocator());
@@ -328,20 +328,20 @@ at::Device made_up_device(const char *name) {
 }  // namespace testing_torch
 
 // For Python, which loads this as a library.
-extern "C" __attribute__((visibility("default"))) void octavo_made_up_device(const char *name) {
-  testing_torch::made_up_device(name);
+extern "C" __attribute__((visibility("default"))) void octavo_fake_device(const char *name) {
+  testing_torch::fake_device(name);
 }
 
 // 0: kernels run at once. Otherwise late, in an order of this seed. Once they are loaded.
-extern "C" __attribute__((visibility("default"))) void octavo_made_up_lazy(uint64_t seed) {
+extern "C" __attribute__((visibility("default"))) void octavo_fake_lazy(uint64_t seed) {
   testing_torch::be_lazy(seed);
 }
 
-extern "C" __attribute__((visibility("default"))) bool octavo_made_up_idle() {
+extern "C" __attribute__((visibility("default"))) bool octavo_fake_idle() {
   return testing_torch::is_idle();
 }
 
 // Whether its guard gives native handles of streams, as not every device's does.
-extern "C" __attribute__((visibility("default"))) void octavo_made_up_handles(bool has_handles) {
+extern "C" __attribute__((visibility("default"))) void octavo_fake_handles(bool has_handles) {
   testing_torch::Guard::has_handles = has_handles;
 }

@@ -1,10 +1,10 @@
-// Autocast of the made-up device: the operators that torch names for devices of others, which are
+// Autocast of the fake device: the operators that torch names for devices of others, which are
 // those of CUDA.
 #include <ATen/Operators.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
-#include "made_up_device.h"
+#include "fake_device.h"
 
 #define OCTAVO_LOWER(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
 #define OCTAVO_FP32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
