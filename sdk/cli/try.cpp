@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 struct Try {
   Request request;
   std::string target;
-  std::vector<trial::Shape> shapes;
+  std::vector<training_check::Shape> shapes;
   double seconds = 60;
   uint64_t seed = 1;
   bool as_json = false;
@@ -124,16 +124,16 @@ int run(Try &all) {
   bool passed = true;
   if (all.shapes.empty()) {
     const Json training = apart("training", 2 * all.seconds + 60,
-                                [&] { return trial::train(settings, all.seconds, all.seed); });
+                                [&] { return training_check::train(settings, all.seconds, all.seed); });
     passed = training["passed"].get<bool>();
     result["training"] = training;
     if (!all.as_json) print_training(training);
     if (!all.as_json) print_failures(training, backend);
     if (!all.as_json && passed) print_line(verdict(training).c_str());
   }
-  for (const trial::Shape &shape : all.shapes) {
+  for (const training_check::Shape &shape : all.shapes) {
     Json tried = apart(shape.name(), all.seconds,
-                       [&] { return trial::try_shape(settings, shape, all.seed); });
+                       [&] { return training_check::try_shape(settings, shape, all.seed); });
     if (!tried.contains("failures")) tried["failures"] = Json::array();
     const bool fits = tried["failures"].empty();
     passed = passed && fits;
@@ -171,7 +171,7 @@ void add_try(CLI::App &plugin, int &exit) {
           [all](const std::vector<std::string> &lists) {
             for (const std::string &list : lists) {
               std::string problem;
-              const std::vector<trial::Shape> more = trial::shapes_of(list, &problem);
+              const std::vector<training_check::Shape> more = training_check::shapes_of(list, &problem);
               if (!problem.empty()) throw CLI::ValidationError("--shapes", problem);
               all->shapes.insert(all->shapes.end(), more.begin(), more.end());
             }

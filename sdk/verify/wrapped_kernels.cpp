@@ -272,7 +272,8 @@ void WrappedKernels::observe(const octavo_gemm &call) {
                 " ran on kernels whose caps say alignment ", caps_.alignment,
                 ": every size must be a multiple of it"));
   }
-  if (call.a_scale_inv == nullptr || call.b_scale_inv == nullptr) {
+  if ((is_fp8(a.dtype) && call.a_scale_inv == nullptr) ||
+      (is_fp8(b.dtype) && call.b_scale_inv == nullptr)) {
     report("an FP8 gemm got codes without their scale_inv");
   }
 }

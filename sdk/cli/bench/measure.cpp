@@ -17,8 +17,8 @@ constexpr int kBf16Shift = 16;  // a bf16 is the upper half of an fp32
 
 // Numbers of [-1, 1) on the run's device, in bf16.
 octavo::DeviceBuffer numbers(const octavo::Memory &memory, int64_t count, uint64_t seed) {
-  trial::Floats floats(static_cast<size_t>(count));
-  trial::fill(floats, seed, 1);
+  training_check::Floats floats(static_cast<size_t>(count));
+  training_check::fill(floats, seed, 1);
   octavo::Array<uint16_t> values(floats.size());
   for (size_t i = 0; i < values.size(); ++i) {
     uint32_t bits = 0;

@@ -6,7 +6,7 @@
 
 #include "sdk/verify/in_flight.h"
 
-namespace octavo::trial {
+namespace octavo::training_check {
 
 using conformance::calling;
 
@@ -80,7 +80,7 @@ std::string Layer::call(const char *verb) const {
 }
 
 void Layer::forward(const Floats &x, int64_t rows, Floats &y) {
-  if (!calls_) return trial::forward(x, weight, bias, rows, n, k, y);
+  if (!calls_) return training_check::forward(x, weight, bias, rows, n, k, y);
   octavo::Staging &staging = session_->staging;
   upload();
   calling(call("quantize_weight"));
@@ -94,7 +94,8 @@ void Layer::forward(const Floats &x, int64_t rows, Floats &y) {
 }
 
 void Layer::backward(const Floats &x, const Floats &dy, int64_t rows, Floats *dx) {
-  if (!calls_) return trial::backward(x, weight, dy, rows, n, k, gradient, bias_gradient, dx);
+  if (!calls_)
+    return training_check::backward(x, weight, dy, rows, n, k, gradient, bias_gradient, dx);
   octavo::Staging &staging = session_->staging;
   octavo::Backward b = calls_->backward;  // without what an earlier call set
   b.x(staging.in(x.data(), rows, k)).dy(staging.in(dy.data(), rows, n));
@@ -142,4 +143,4 @@ void Layer::download() {
   if (weight_there_ && !session_->run.owns(parameter_)) weight_there_->download();
 }
 
-}  // namespace octavo::trial
+}  // namespace octavo::training_check

@@ -10,7 +10,7 @@
 
 #include "plain.h"
 
-namespace octavo::trial {
+namespace octavo::training_check {
 
 // The run that is tried, with what its layers share.
 class Session {
@@ -73,6 +73,6 @@ class Layer {
   std::optional<octavo::LinearCalls> calls_;
 };
 
-}  // namespace octavo::trial
+}  // namespace octavo::training_check
 
 #endif

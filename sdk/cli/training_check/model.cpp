@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-namespace octavo::trial {
+namespace octavo::training_check {
 namespace {
 
 void relu(Floats &values) {
@@ -84,4 +84,4 @@ double Model::train(const Part &part, float share) {
   return loss;
 }
 
-}  // namespace octavo::trial
+}  // namespace octavo::training_check

@@ -6,7 +6,7 @@
 
 #include "layer.h"
 
-namespace octavo::trial {
+namespace octavo::training_check {
 
 inline constexpr int64_t kRows = 64, kInputs = 64, kHidden = 128, kOutputs = 32;
 
@@ -42,6 +42,6 @@ class Model {
   Floats h1_, r2_, h2_, r3_, h3_, y_, dy_, dh_, d_, dx_;
 };
 
-}  // namespace octavo::trial
+}  // namespace octavo::training_check
 
 #endif

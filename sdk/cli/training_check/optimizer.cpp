@@ -5,18 +5,25 @@
 
 #include "sdk/verify/in_flight.h"
 
-namespace octavo::trial {
+namespace octavo::training_check {
 namespace {
 
 constexpr float kAdamRate = 3e-3F, kBeta1 = 0.9F, kBeta2 = 0.99F, kEps = 1e-8F;
 constexpr float kDescentRate = 0.02F, kMomentum = 0.9F;
+
+// Without an access for it, the host steps the weights, whatever interfaces the backend has.
+bool steps_weights(const octavo::Run &run) {
+  for (const octavo_slot &slot : run.slots())
+    if (slot.access[OCTAVO_VERB_OPTIMIZER_STEP] != OCTAVO_ACCESS_NONE) return true;
+  return false;
+}
 
 }  // namespace
 
 Optimizer::Optimizer(std::deque<Layer> &layers, Session *session, bool adam)
     : layers_(layers), session_(session), adam_(adam) {
   std::vector<uint32_t> parameters;
-  const bool steps = session_ != nullptr && adam;
+  const bool steps = session_ != nullptr && adam && steps_weights(session_->run);
   const auto add = [this](Floats &values, const Floats &gradient) {
     own_.push_back({&values, &gradient, Floats(values.size()), Floats(values.size())});
   };
@@ -102,4 +109,4 @@ bool Optimizer::step(float rate) {
   return !skips;
 }
 
-}  // namespace octavo::trial
+}  // namespace octavo::training_check

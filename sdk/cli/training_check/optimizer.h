@@ -8,7 +8,7 @@
 
 #include "layer.h"
 
-namespace octavo::trial {
+namespace octavo::training_check {
 
 class Optimizer {
  public:
@@ -21,6 +21,7 @@ class Optimizer {
   // rate: 1 at first, smaller towards the end. False: a cast met infinity or NaN, and no weight has
   // changed.
   bool step(float rate);
+  bool in_backend() const { return backend_.has_value(); }
 
  private:
   // What this program steps: a weight or a bias.
@@ -48,6 +49,6 @@ class Optimizer {
   std::optional<Backend> backend_;
 };
 
-}  // namespace octavo::trial
+}  // namespace octavo::training_check
 
 #endif

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace octavo::trial {
+namespace octavo::training_check {
 
 void fill(Floats &values, uint64_t seed, float width) {
   for (size_t i = 0; i < values.size(); ++i) {
@@ -75,4 +75,4 @@ Difference difference(const Floats &found, const Floats &wanted) {
   return all;
 }
 
-}  // namespace octavo::trial
+}  // namespace octavo::training_check

@@ -7,7 +7,7 @@
 
 #include "octavo/octavo.hpp"
 
-namespace octavo::trial {
+namespace octavo::training_check {
 
 using Floats = octavo::Array<float>;
 
@@ -36,6 +36,6 @@ struct Difference {
 };
 Difference difference(const Floats &found, const Floats &wanted);
 
-}  // namespace octavo::trial
+}  // namespace octavo::training_check
 
 #endif

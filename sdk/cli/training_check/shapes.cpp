@@ -10,7 +10,7 @@
 #include "sdk/verify/report.h"
 #include "training.h"
 
-namespace octavo::trial {
+namespace octavo::training_check {
 namespace {
 
 using conformance::text;
@@ -128,4 +128,4 @@ json try_shape(const octavo::Settings &settings, const Shape &shape, uint64_t se
   return result;
 }
 
-}  // namespace octavo::trial
+}  // namespace octavo::training_check

@@ -8,7 +8,7 @@
 
 #include "octavo/hpp/host/settings.hpp"
 
-namespace octavo::trial {
+namespace octavo::training_check {
 
 struct Shape {
   int64_t m = 0, n = 0, k = 0;
@@ -21,6 +21,6 @@ std::vector<Shape> shapes_of(const std::string &text, std::string *problem);
 // In the process of the child. Throws octavo::Error.
 nlohmann::json try_shape(const octavo::Settings &settings, const Shape &shape, uint64_t seed);
 
-}  // namespace octavo::trial
+}  // namespace octavo::training_check
 
 #endif

@@ -20,7 +20,7 @@
 #include "optimizer.h"
 #include "sdk/verify/report.h"
 
-namespace octavo::trial {
+namespace octavo::training_check {
 namespace {
 
 using conformance::shown;
@@ -101,7 +101,9 @@ class Trial {
       all_elements_ += layer.n * layer.k;
     }
     result_["backend"] = session_.run.backend_id();
-    result_["optimizer"] = adam() ? "the backend's Adam" : "gradient descent with momentum";
+    result_["optimizer"] = backend_.optimizer.in_backend() ? "the backend's Adam"
+                           : adam()                        ? "Adam in float32"
+                                                           : "gradient descent with momentum";
     result_["layers_in_backend"] = layers_;
     result_["layers"] = backend_.model.layers.size();
     result_["share_of_weights"] =
@@ -248,4 +250,4 @@ json train(const octavo::Settings &settings, double seconds, uint64_t seed) {
   return Trial(settings, seconds, seed).run();
 }
 
-}  // namespace octavo::trial
+}  // namespace octavo::training_check

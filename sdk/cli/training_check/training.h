@@ -6,7 +6,7 @@
 
 #include "layer.h"
 
-namespace octavo::trial {
+namespace octavo::training_check {
 
 // The relative error of a cast, in the mean square. A code with m bits of mantissa rounds by at
 // most 2^-(m+1) of the value, uniformly: 2^-4 / sqrt(3) for float8_e4m3fn, 2^-3 / sqrt(3) for
@@ -29,6 +29,6 @@ inline constexpr double kAllowance = 2;
 // In the process of the child: everything that is printed, as JSON. Throws octavo::Error.
 nlohmann::json train(const octavo::Settings &settings, double seconds, uint64_t seed);
 
-}  // namespace octavo::trial
+}  // namespace octavo::training_check
 
 #endif
