@@ -174,6 +174,30 @@ if [[ $run != main ]] && { has_preset cpu || has_preset torch; } && selects '[Oo
   fi
 fi
 
+# Files of components whose tests take minutes to build: main has them where one differs, and rest otherwise.
+declare -A component_files=(
+  [cuda]="kernels/cuda host_adapters/ranks tests/kernels/cuda tests/host_adapters/ranks tests/support/cuda_on_cpu"
+  [libtorch]="host_adapters/torch tests/host_adapters/torch_cpp"
+)
+# changed_components: a list for CMake. What a branch did not change since it left its upstream, or since the last tag, was
+# tested there.
+changed_components() {
+  local base component list=()
+  if ! base=$(git merge-base HEAD '@{upstream}' 2>/dev/null || git describe --tags --abbrev=0 2>/dev/null || git rev-parse HEAD 2>/dev/null); then
+    base=
+  fi
+  for component in cuda libtorch; do
+    # shellcheck disable=SC2086
+    if [[ -n $base && -z $(git diff --name-only "$base" -- ${component_files[$component]}) &&
+      -z $(git ls-files --others --exclude-standard -- ${component_files[$component]}) ]]; then
+      [[ $run != main ]] || echo "Tests of $component: in rest, since nothing in ${component_files[$component]} differs from ${base:0:12}" >&2
+    else
+      list+=("$component")
+    fi
+  done
+  (IFS=';'; echo "${list[*]}")
+}
+
 # in_preset <preset>: configures, builds and tests.
 in_preset() {
   local preset=$1 labels=$excluded_labels left_out= prefix=() target=() choice=("${selection[@]}")
@@ -190,6 +214,7 @@ in_preset() {
   if [[ $run =~ ^(main|rest)$ && $preset =~ ^(cpu|torch)$ ]]; then
     target=(--target "octavo_$run")
     choice=(-L "^$run\$")
+    options+=("-DOCTAVO_IN_MAIN=$(changed_components)")
   fi
   if [[ $preset == cpu-aarch64 ]]; then
     target=(--target octavo_aarch64)
