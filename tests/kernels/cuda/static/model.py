@@ -4,7 +4,9 @@ A kernel takes for each element at least its bytes over the bandwidth of a copy,
 over the rate at which schedulers issue them: 32 lanes, 4 schedulers, all multiprocessors, each clock.
 Latencies and full queues come on top, so shares are ceilings.
 """
+import csv
 import dataclasses
+import io
 
 
 @dataclasses.dataclass
@@ -125,10 +127,11 @@ def rows(models):
         each(shares_of_training)
 
 
-def page(measured):
-    """The table of docs/results/cuda.md."""
+def table(measured):
+    """docs/results/cuda_model.csv."""
     models = [Model(d, measured) for d in DEVICES]
-    heads = [f"{d.name}, {d.copy / 1e12:.2f} TB/s" for d in DEVICES]
-    lines = [f"| Goal | From | {' | '.join(heads)} |", "|---|---|" + "---|" * len(heads)]
-    lines += [f"| {goal} | {source} | {' | '.join(values)} |" for goal, source, values in rows(models)]
-    return "\n".join(lines)
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    out.writerow(["Goal", "From", *(f"{d.name}, {d.copy / 1e12:.2f} TB/s" for d in DEVICES)])
+    out.writerows([goal, source, *values] for goal, source, values in rows(models))
+    return text.getvalue()

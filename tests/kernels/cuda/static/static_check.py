@@ -1,7 +1,7 @@
 """The machine code of the hot kernels against the table of this folder.
 
   python3 static_check.py             checks every kernel on every architecture
-  python3 static_check.py --update    writes what was measured into measured.csv and docs/results/cuda.md
+  python3 static_check.py --update    writes what was measured into measured.csv and docs/results/cuda_model.csv
   python3 static_check.py --model     what the code predicts for the goals of docs/results/cuda.md
 
 kernels.csv is written by hand. in, out: bytes of an element as it is read and written, from which the
@@ -31,8 +31,7 @@ import toolchain
 
 HERE = pathlib.Path(__file__).resolve().parent
 MEASURED = HERE / "measured.csv"
-PAGE = toolchain.ROOT / "docs" / "results" / "cuda.md"
-MARK = "<!-- written by static_check.py --update -->\n"
+MODEL = toolchain.ROOT / "docs" / "results" / "cuda_model.csv"
 FIELDS = ("kernel", "arch", "registers", "stack", "local", "div64", "load", "store", "elements",
           "instr", "bytes")
 ROOM = 1.02  # patches of one release of nvcc order code differently
@@ -178,12 +177,6 @@ def write_measured(found, release):
             out.writerow({"kernel": kernel, "arch": arch, **values})
 
 
-def page_with_model(measured):
-    """docs/results/cuda.md with the table of these figures, which ends the page."""
-    text, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
-    return text + mark + model.page(measured) + "\n"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -193,7 +186,7 @@ def main():
     arguments = parser.parse_args()
     kernels, cold = read_kernels()
     if arguments.model:
-        print(model.page(read_measured()[0]))
+        print(model.table(read_measured()[0]), end="")
         return 0
     wrong = undeclared(kernels, cold)
     nvcc = toolchain.find_nvcc()
@@ -213,8 +206,7 @@ def main():
     release = toolchain.release(nvcc)
     if arguments.update:
         write_measured(found, release)
-        page = page_with_model(read_measured()[0])
-        PAGE.write_text(page, encoding="utf-8")
+        MODEL.write_text(model.table(read_measured()[0]), encoding="utf-8")
     elif by != release:
         print(f"measured.csv is of nvcc {by}, this is {release}: only rules are checked, not what was measured")
         measured = {}
