@@ -1,4 +1,6 @@
 """The part of docs/results/equivalence.md that the ledger decides."""
+import csv
+import io
 import math
 
 from analysis import rows
@@ -7,17 +9,24 @@ from errors import expect
 BEGIN, END = "<!-- study.py report writes from here -->", "<!-- to here -->"
 
 
-def _table(plan, ledger):
-    """A row for the control and each recipe; of each margin, over its seeds, the mean difference in percent with its interval."""
-    level = 100.0 - 200.0 * plan.test["alpha"]
-    columns = [f"within {m.percent:g} %, seeds {plan.seeds()[0]} to {plan.seeds(m.seeds)[-1]} | verdict" for m in plan.margins]
-    out = [f"In percent of bf16's loss: the mean of the pairs, and its {level:.0f} % interval.", "",
-           f"| Recipe | {' | '.join(columns)} |", "|---|" + "---|---|" * len(columns)]
+def table(plan, ledger):
+    """CSV. A row for the control and each recipe: of each margin, over its seeds, the mean difference in percent of bf16's
+    loss, the interval that the test uses, and the verdict."""
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    head = ["Recipe"]
+    for m in plan.margins:
+        claim = f"within {m.percent:g} %, seeds {plan.seeds()[0]} to {plan.seeds(m.seeds)[-1]}"
+        head += [f"{claim}: {what}" for what in ("mean", "from", "to", "verdict")]
+    out.writerow(head)
     for of_recipe in zip(*(rows(plan, ledger, margin) for margin in plan.margins)):
-        cells = (f"{row.interval.mean:+.2f} ({row.interval.low:+.2f} to {row.interval.high:+.2f}) | {row.verdict}"
-                 if row.interval else f"- | {row.verdict}" for row in of_recipe)
-        out.append(f"| {of_recipe[0].recipe.name} | {' | '.join(cells)} |")
-    return out
+        cells = [of_recipe[0].recipe.name]
+        for row in of_recipe:
+            i = row.interval
+            cells += [f"{v:+.2f}" for v in (i.mean, i.low, i.high)] if i else ["", "", ""]
+            cells.append(row.verdict)
+        out.writerow(cells)
+    return text.getvalue()
 
 
 def _origin(plan, ledger):
@@ -35,9 +44,9 @@ def _origin(plan, ledger):
     return list(dict.fromkeys(out))
 
 
-def block(plan, ledger, picture):
-    out = [BEGIN, "", *_origin(plan, ledger), ""]
-    return out + [*_table(plan, ledger), "", f"![Intervals against the margins]({picture})", "", END]
+def block(plan, ledger, picture, intervals):
+    return [BEGIN, "", *_origin(plan, ledger), "", f"[{intervals}]({intervals}) has each mean, interval and verdict.", "",
+            f"![Intervals against the margins]({picture})", "", END]
 
 
 def replaced(text, lines, where):

@@ -1,7 +1,7 @@
 """Whether FP8 training ends where bf16 training ends: a study with a plan that came before the results.
 
   python3 tests/equivalence/study.py run --minutes 20 --jobs 1   the next runs, one core each
-  study.py report          docs/results/equivalence.md and its picture, from the ledger
+  study.py report          docs/results/equivalence.md, its table and its picture, from the ledger
   study.py report --check  exit code 1 when they differ from what the ledger gives
   study.py pilot           the runs that the number of seeds was chosen from; power: what they give
   study.py accept --reason TEXT   keeps runs of another plan or build, and repeats some with this one
@@ -26,9 +26,9 @@ from runner import Program, check_text, pending, repeat, run_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# By the name of the plan: the page in docs/results, and the ledger and the picture below it.
-STUDIES = {"rounding": ("te.md", "equivalence/rounding.jsonl", "equivalence/rounding.svg")}
-OF_PLAN = ("equivalence.md", "equivalence/runs.jsonl", "equivalence/intervals.svg")
+# By the name of the plan: the page in docs/results, and the ledger, the picture and the table below it.
+STUDIES = {"rounding": ("te.md", "equivalence/rounding.jsonl", "equivalence/rounding.svg", "equivalence/rounding.csv")}
+OF_PLAN = ("equivalence.md", "equivalence/runs.jsonl", "equivalence/intervals.svg", "equivalence/intervals.csv")
 
 
 def say(line):
@@ -54,12 +54,12 @@ def report(options, plan):
     ledger = Ledger(options.results / options.ledger)
     ledger.guard(plan)
     name, picture = options.results / options.page, options.results / options.picture
-    text = page.replaced(name.read_text(), page.block(plan, ledger, options.picture), str(name))
+    text = page.replaced(name.read_text(), page.block(plan, ledger, options.picture, options.table), str(name))
     margins = [m.percent for m in plan.margins]
     image = chart.svg(rows(plan, ledger, plan.margins[0]), margins, 100.0 - 200.0 * plan.test["alpha"])
-    for path, content in ((name, text), (picture, image)):
+    for path, content in ((name, text), (picture, image), (options.results / options.table, page.table(plan, ledger))):
         if options.check:
-            expect(path.read_text() == content, str(path), "what the ledger gives", "another content",
+            expect(path.is_file() and path.read_text() == content, str(path), "what the ledger gives", "another content",
                    "Run: python3 tests/equivalence/study.py report")
         else:
             path.write_text(content)
@@ -97,7 +97,7 @@ def main(arguments):
     parser.add_argument("--check", action="store_true", help="report: write nothing")
     parser.add_argument("--reason", default="", help="accept: a sentence for the page")
     options = parser.parse_args(arguments)
-    options.page, options.ledger, options.picture = STUDIES.get(pathlib.Path(options.plan).stem, OF_PLAN)
+    options.page, options.ledger, options.picture, options.table = STUDIES.get(pathlib.Path(options.plan).stem, OF_PLAN)
     if options.command == "pilot":
         options.ledger = "equivalence/pilot.jsonl"
     commands = {"run": run, "pilot": run, "report": report, "power": show_power, "accept": accept}
