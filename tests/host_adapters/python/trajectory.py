@@ -139,13 +139,15 @@ def measure():
 
 
 def table(numbers):
-    lines = ["| Recipe | y, dB | dx, dB | dw, dB | y, gain | dx, gain | dw, gain |", "|---|---|---|---|---|---|---|"]
+    """Recipes with equal figures share a row."""
+    rows = {}
     for recipe, products in numbers.items():
         lowest = [f"{min(db for _, db in products[p].values()):.1f}" for p in PRODUCTS]
         gains = [f"{min(g for g, _ in products[p].values()):.4f} to {max(g for g, _ in products[p].values()):.4f}"
                  for p in PRODUCTS]
-        lines.append(f"| {recipe} | {' | '.join(lowest)} | {' | '.join(gains)} |")
-    return "\n".join(lines) + "\n"
+        rows.setdefault(" | ".join(lowest + gains), []).append(recipe)
+    lines = ["| Recipe | y, dB | dx, dB | dw, dB | y, gain | dx, gain | dw, gain |", "|---|---|---|---|---|---|---|"]
+    return "\n".join(lines + [f"| {'; '.join(recipes)} | {row} |" for row, recipes in rows.items()]) + "\n"
 
 
 def write():
