@@ -64,7 +64,7 @@ void check_block_scale(Check *check, const octavo_scale *s, const char *name,
 
 void check_state_dense(Check *check, const octavo_tensor *t, const char *name) {
   if (!check->ok() || t->rows <= 1 || t->stride == t->cols) return;
-  check->fail(OCTAVO_UNSUPPORTED,
+  check->fail(OCTAVO_INVALID,
               "%s.stride = %lld; expected %s.cols = %lld, since blocks of a state run across rows",
               name, static_cast<long long>(t->stride), name, static_cast<long long>(t->cols));
 }

@@ -23,7 +23,9 @@
  * fit together and numbers outside of their range are OCTAVO_INVALID, as is a struct that ends
  * before its last field of minor 0. Which of the two a call gets that breaks several rules, or has
  * an unfit scale, is not defined. Pointers to no element may be null: n or `bytes` is 0, a
- * workspace of 0 bytes, scales of 0 rows or groups. A call with nothing to write is legal.
+ * workspace of 0 bytes, scales of 0 rows or groups. Where a text says that a pointer is null, or is
+ * for another call, callers pass null, and kernels may refuse another value or ignore it. A call
+ * with nothing to write is legal.
  *
  * fl32 is one rounding to fp32, to nearest even, with subnormals; nothing is contracted. It
  * holds in every floating-point mode of the calling thread, which is the same afterwards. Plain
@@ -378,13 +380,13 @@ struct octavo_kernels {
   octavo_status (*ability)(void *ctx,
                            octavo_ability *question) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* The workspace size of a call. `call` is any call struct of this header, identified by its
-   * `kind`; an unknown kind returns OCTAVO_UNSUPPORTED. All structs of the call are there;
-   * addresses of data are not read. A call that
-   * would be refused has no size: the answer is its status, or any number. The size never decreases
-   * when a dimension grows and is affine in each dimension over multiples of 256, with integers of
-   * at least 0, and f32 operands enough for bf16 and f16 in any mixture, so that a backend can
-   * derive an octavo_extent for a sum of calls from two queries; for calls that share a workspace
-   * it takes the larger of each coefficient. */
+   * `kind`; an unknown kind returns OCTAVO_UNSUPPORTED. All structs of the call are there,
+   * but `prologue` of an octavo_prologue_call may be null: the size is then enough for every op.
+   * Addresses of data are not read. A call that would be refused has no size: the answer is its
+   * status, or any number. The size never decreases when a dimension grows and is affine in each
+   * dimension over multiples of 256, with integers of at least 0, and f32 operands enough for bf16
+   * and f16 in any mixture, so that a backend can derive an octavo_extent for a sum of calls from
+   * two queries; for calls that share a workspace it takes the larger of each coefficient. */
   octavo_status (*workspace_bytes)(void *ctx, const void *call,
                                    uint64_t *bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   octavo_status (*quantize)(void *ctx,

@@ -31,7 +31,7 @@ typedef struct octavo_prologue {
   float eps;                  /* norms only, finite and >= 0; others do not read it */
   const octavo_tensor *in;    /* [M, K]; SWIGLU: [M, 2K] */
   const octavo_tensor *gamma; /* [1, K], norms only, which need it */
-  const octavo_tensor *beta;  /* [1, K], LAYER_NORM only; may be null */
+  const octavo_tensor *beta;  /* [1, K], LAYER_NORM only; null: nothing is added */
   float *mean; /* f32 [M], written by LAYER_NORM for the host's backward pass; may be null */
   float *rstd; /* f32 [M], written by norms for the same purpose; may be null */
 } octavo_prologue;

@@ -197,7 +197,10 @@ void check_prologue_quantize(const Bench &bench) {
         auto *c = m.make<octavo_prologue_call>(OCTAVO_KIND_PROLOGUE_CALL);
         c->prologue = p.describe(m);
         c->quantize = cast.describe(m);
-        c->workspace = m.workspace(c);
+        // As a plan asks, for every op.
+        auto *any = m.make<octavo_prologue_call>(OCTAVO_KIND_PROLOGUE_CALL);
+        any->quantize = c->quantize;
+        c->workspace = m.workspace(cast.granularity == OCTAVO_PER_TENSOR ? c : any);
         return m.call(&octavo_kernels::prologue_quantize, c);
       };
       trial.run(one);
