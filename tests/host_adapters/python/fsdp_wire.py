@@ -1,5 +1,5 @@
-"""The bytes that fully_shard gathers, by gather and recipe. Two processes print the table of
-docs/distributed.md:
+"""The bytes that fully_shard gathers, by gather and recipe. Two processes print
+docs/results/fsdp_gather.csv:
 
     torchrun --nproc-per-node 2 tests/host_adapters/python/fsdp_wire.py
 """
@@ -82,13 +82,13 @@ def wire_run():
 
 
 def table(found):
-    """What wire_run found as a table: the bytes that each rank gives, in all gathers of a step."""
+    """What wire_run found as CSV: the bytes that each rank gives, in all gathers of a step."""
     values = sum(found["delayed", "values"]["gathered"])
     rows = [("values, float32", values), ("values, bfloat16", sum(found["bfloat16"]["gathered"]))]
     rows += [(f"codes, {recipe}", sum(found[recipe, "fp8"]["gathered"])) for recipe in RECIPES]
     rows.append(("codes, mx with `mxfp8_2d_quantization`", sum(found["square"]["gathered"])))
-    return ["| Gathered | Bytes | Of float32 |", "|---|---|---|",
-            *(f"| {name} | {size:,} | {size / values:.4f} |" for name, size in rows)]
+    return ["gathered,bytes,of float32",
+            *(f'"{name}",{count},{count / values:.4f}' for name, count in rows)]
 
 
 def main():

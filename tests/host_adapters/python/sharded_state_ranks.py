@@ -24,10 +24,8 @@ def prepared(shards):
     reset()
     model, optimizer = made()
     config = octavo.Config.of(None, msamp("O3"))
-    # [accelerate]
     accelerator = Accelerator(mixed_precision="fp8", octavo_config=config, octavo_shard_optimizer_state=shards, cpu=True)
     model, optimizer = accelerator.prepare(model, optimizer)
-    # [/accelerate]
     return accelerator, model, optimizer
 
 

@@ -94,10 +94,8 @@ int main(int argc, char **argv) {
     if (argc == 5)
       fault = {std::atoll(argv[2]), std::atoll(argv[3]), argv[4], std::string(argv[1]) + "/struck"};
     train(config, argv[1], fault);
-    // [exit_code]
   } catch (const std::exception &e) {
     std::cerr << "restart_host: " << e.what() << std::endl;
     std::_Exit(octavo::torch::exit_code(e));
   }
-  // [/exit_code]
 }
