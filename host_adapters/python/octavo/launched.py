@@ -1,5 +1,5 @@
 """Accelerate's settings as overrides of a configuration: what `accelerate launch` hands to the script in
-ACCELERATE_FP8_*, and recipe objects of kwargs_handlers. docs/import.md has the same keys for files."""
+ACCELERATE_FP8_*, and recipe objects of kwargs_handlers. docs/import_keys.csv has the same keys for files."""
 import os
 
 from .errors import InvalidError, UnsupportedError
