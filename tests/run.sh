@@ -176,7 +176,7 @@ fi
 
 # Files of components whose tests take minutes to build: main has them where one differs, and rest otherwise.
 declare -A component_files=(
-  [cuda]="kernels/cuda host_adapters/ranks tests/kernels/cuda tests/host_adapters/ranks tests/support/cuda_on_cpu"
+  [devices]="kernels/cuda host_adapters/ranks host_adapters/torch/core tests/kernels/cuda tests/host_adapters/ranks tests/support"
   [libtorch]="host_adapters/torch tests/host_adapters/torch_cpp"
 )
 # changed_components: a list for CMake. What a branch did not change since it left its upstream, or since the last tag, was
@@ -186,7 +186,7 @@ changed_components() {
   if ! base=$(git merge-base HEAD '@{upstream}' 2>/dev/null || git describe --tags --abbrev=0 2>/dev/null || git rev-parse HEAD 2>/dev/null); then
     base=
   fi
-  for component in cuda libtorch; do
+  for component in devices libtorch; do
     # shellcheck disable=SC2086
     if [[ -n $base && -z $(git diff --name-only "$base" -- ${component_files[$component]}) &&
       -z $(git ls-files --others --exclude-standard -- ${component_files[$component]}) ]]; then
