@@ -131,8 +131,8 @@ typedef struct octavo_parameter_desc {
   uint32_t kind;           /* OCTAVO_KIND_PARAMETER_DESC */
   octavo_str name;         /* unique among the parameters of the session, which the host sees to;
                               used in checkpoint keys */
-  int64_t rows;            /* N; 1 for a vector */
-  int64_t cols;            /* K */
+  int64_t rows;            /* N, at least 1; 1 for a vector */
+  int64_t cols;            /* K, at least 1 */
   uint32_t dtype;          /* of the host: OCTAVO_F32, OCTAVO_BF16 or OCTAVO_F16 */
   uint32_t gradient_dtype; /* likewise, also without a gradient slot; not read if FROZEN */
   uint32_t flags;          /* OCTAVO_PARAMETER_... */
@@ -150,7 +150,7 @@ typedef struct octavo_linear_desc {
   /* Options for this linear alone, also with the session's value; null and 0 if none. A backend
    * that cannot follow one declines the linear with OCTAVO_REASON_OPTION: one that it does not
    * list, or where the weight, which other linears share or a seal has fixed, would need other
-   * slots. Valid during the call. */
+   * slots or codes. Valid during the call. */
   const octavo_option_value *options;
   uint64_t option_count;
 } octavo_linear_desc;

@@ -72,7 +72,7 @@ struct octavo_kernels_caps {
   uint32_t kind;      /* OCTAVO_KIND_KERNELS_CAPS */
   octavo_str id;      /* of the code that runs, "cpu.avx2"; static */
   uint64_t flags;     /* OCTAVO_CAPS_... */
-  uint64_t alignment; /* M, N and K of an FP8 GEMM must be multiples of it; >= 1 */
+  uint64_t alignment; /* M, N and K of a GEMM with codes must be multiples of it; >= 1 */
   uint64_t pack_rows; /* rows of b in one panel of `pack`; 0 if `pack` is not supported */
 };
 
@@ -91,11 +91,11 @@ struct octavo_kernels_caps {
  */
 typedef struct octavo_ability {
   uint32_t size;
-  uint32_t kind; /* OCTAVO_KIND_ABILITY */
-  uint32_t call; /* OCTAVO_KIND_GEMM, OCTAVO_KIND_PROLOGUE_CALL, ...: the kind of its struct. Of
-                    several functions with one struct all are meant */
-  uint32_t flags;
-  uint32_t dtype;       /* calls of Adam: of a moment */
+  uint32_t kind;  /* OCTAVO_KIND_ABILITY */
+  uint32_t call;  /* OCTAVO_KIND_GEMM, OCTAVO_KIND_PROLOGUE_CALL, ...: the kind of its struct. Of
+                     several functions with one struct all are meant */
+  uint32_t flags; /* calls of Adam: 0 */
+  uint32_t dtype; /* calls of Adam: of a moment */
   uint32_t granularity; /* of the scales of that tensor; 0 for one scale or none */
   uint32_t b_dtype;
   uint32_t b_granularity;
