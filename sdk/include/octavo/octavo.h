@@ -247,14 +247,14 @@ OCTAVO_EXPORT octavo_status octavo_store_over(const octavo_run *r, void *const *
  * fails. */
 OCTAVO_EXPORT octavo_status octavo_store_save(const octavo_store *s, octavo_str directory,
                                               uint64_t step);
-/* octavo_store_load restores a checkpoint into a store of the same model, backend and options, on
- * any number of ranks; each WHOLE slot is read from the file that contains it, the others from the
- * file of the same rank if the checkpoint has as many ranks, otherwise from rank 0's. Slots that
- * are not part of a checkpoint are set to their initial values, so the store is as it was after
- * `step`. Call quantize_weight for every weight afterwards, as in each step. `step` may be null. On
- * failure the store is unchanged. Returns OCTAVO_INVALID for a damaged file, ranks of different
- * worlds or steps, or another backend, option, model or label; OCTAVO_INCOMPATIBLE for a newer
- * schema; OCTAVO_NO_RESOURCE if a file is missing or unreadable; OCTAVO_WRONG_STATE if
+/* octavo_store_load restores a checkpoint into a store of the same model in the same order, backend
+ * and options, on any number of ranks; each WHOLE slot is read from the file that contains it, the
+ * others from the file of the same rank if the checkpoint has as many ranks, otherwise from rank
+ * 0's. Slots that are not part of a checkpoint are set to their initial values, so the store is as
+ * it was after `step`. Call quantize_weight for every weight afterwards, as in each step. `step`
+ * may be null. On failure the store is unchanged. Returns OCTAVO_INVALID for a damaged file, ranks
+ * of different worlds or steps, or another backend, option, model or label; OCTAVO_INCOMPATIBLE for
+ * a newer schema; OCTAVO_NO_RESOURCE if a file is missing or unreadable; OCTAVO_WRONG_STATE if
  * octavo_store_extend was not called after a seal. */
 OCTAVO_EXPORT octavo_status octavo_store_load(octavo_store *s, octavo_str directory,
                                               uint64_t *step);

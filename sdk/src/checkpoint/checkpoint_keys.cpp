@@ -63,6 +63,7 @@ constexpr const char *kOption = "octavo.option.";
 constexpr const char *kLayerOption = "octavo.layer_option.";
 constexpr const char *kKernelLayers = "octavo.kernel_layers";
 constexpr const char *kLabels = "octavo.labels.";
+constexpr const char *kLinears = "octavo.linears";
 
 std::string in_quotes(const std::string &text) {
   return '"' + text + '"';
@@ -88,6 +89,13 @@ Json labels_of(const octavo_slot &s) {
   Json labels = Json::array();
   for (int64_t i = 0; i < s.cols; ++i) labels.push_back(std::string(view(s.labels[i])));
   return labels;
+}
+
+// In the order of their ids, from which backends draw random numbers.
+Json linears_of(const octavo_run &run) {
+  Json names = Json::array();
+  for (uint32_t id = 0; id < run.linear_count(); ++id) names.push_back(run.linear_name(id));
+  return names;
 }
 
 std::string labels_text(const Json &labels, const std::string &where) {
@@ -158,6 +166,29 @@ void check_layer_options(const CheckpointHeader &found, const octavo_run &run,
   for (const auto &[key, text] : there) check(key);
 }
 
+// How the names in `text` differ from `here`.
+std::string difference_of(const std::string &text, const Json &here, const char *one,
+                          const std::string &where) {
+  const Json there = parse_json<Json>(text);
+  if (!there.is_array()) return "other ones";
+  if (there.size() != here.size()) return concat(there.size(), " names");
+  for (size_t i = 0; i < here.size(); ++i)
+    if (there[i] != here[i])
+      return concat(one, " ", i, " with ",
+                    there[i].is_string() ? labels_text(there[i], where) : "something else",
+                    " instead of ", labels_text(here[i], where));
+  return "other ones";
+}
+
+void check_linears(const CheckpointHeader &found, const octavo_run &run, const std::string &where) {
+  const std::string *text = found.text(kLinears);
+  const Json here = linears_of(run);
+  if (text == nullptr || *text == labels_text(here, where)) return;
+  fail_checkpoint(OCTAVO_INVALID, where, "expected the ", here.size(),
+                  " linears of this model, found ", difference_of(*text, here, "linear", where),
+                  "; describe the same model in the same order");
+}
+
 void check_labels(const CheckpointHeader &found, const octavo_slot &slot, const SavedSlot &saved,
                   const std::string &where) {
   const Json here = labels_of(slot);
@@ -165,19 +196,7 @@ void check_labels(const CheckpointHeader &found, const octavo_slot &slot, const 
   if (here.is_null() && text == nullptr) return;
   if (text != nullptr && !here.is_null() && *text == labels_text(here, where)) return;
   std::string difference = text == nullptr ? "none" : "labels for a tensor without any here";
-  if (text != nullptr && !here.is_null()) {
-    const Json there = parse_json<Json>(*text);
-    difference = "other ones";
-    if (there.is_array() && there.size() != here.size())
-      difference = concat(there.size(), " labels");
-    for (size_t i = 0; there.is_array() && i < std::min(there.size(), here.size()); ++i) {
-      if (there[i] == here[i]) continue;
-      difference = concat("column ", i, " with ",
-                          there[i].is_string() ? labels_text(there[i], where) : "something else",
-                          " instead of ", labels_text(here[i], where));
-      break;
-    }
-  }
+  if (text != nullptr && !here.is_null()) difference = difference_of(*text, here, "column", where);
   fail_checkpoint(
       OCTAVO_INVALID, where, "tensor ", in_quotes(saved.key), ": expected ",
       here.is_null() ? "no labels"
@@ -226,6 +245,7 @@ std::map<std::string, std::string> run_texts(const octavo_run &run,
   for (const auto &[key, text] : layer_options(run)) texts[kLayerOption + key] = text;
   for (const Candidate &layer : run.negotiation().layers)  // no numbers depend on a layer unused
     texts[kKernelLayers] += (texts[kKernelLayers].empty() ? "" : " ") + layer.id;
+  texts[kLinears] = labels_text(linears_of(run), "the linears of this model");
   for (const SavedSlot &saved : slots) {
     texts[kRole + saved.key] = role_name(run.slots()[saved.id].role);
     if (const Json labels = labels_of(run.slots()[saved.id]); !labels.is_null())
@@ -245,6 +265,7 @@ void check_texts(const CheckpointHeader &found, const octavo_run &run,
   for (const SavedSlot &saved : slots)
     if (found.tensors.count(saved.key) != 0)
       check_labels(found, run.slots()[saved.id], saved, where);
+  check_linears(found, run, where);
 }
 
 void check_tensor(const CheckpointTensor &found, const octavo_slot &slot, const SavedSlot &saved,

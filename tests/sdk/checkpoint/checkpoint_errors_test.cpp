@@ -109,6 +109,17 @@ TEST_F(CheckpointErrorsTest, mixed_histories_come_back_and_others_are_refused) {
                  {"option of a layer \"out.amax_compute_algo\""});
 }
 
+// No pool names them, and random numbers follow the ids.
+TEST_F(CheckpointErrorsTest, another_order_of_linears) {
+  CheckpointModel m;
+  m.backend = "te";
+  m.texts = {{"recipe", "current"}, {"gradient_rounding", "stochastic"}};
+  const std::string directory = saved("c", 1, 1, 1, m);
+  m.linears = {"down", "up", "out"};
+  expect_refused(*open(m), directory, OCTAVO_INVALID,
+                 {"the 3 linears of this model", "linear 0 with \"up\" instead of \"down\""});
+}
+
 TEST_F(CheckpointErrorsTest, another_model) {
   const std::string directory = saved("c", 1, 1);
   CheckpointModel m;
@@ -120,7 +131,7 @@ TEST_F(CheckpointErrorsTest, another_model) {
   expect_refused(*open(m), directory, OCTAVO_INVALID,
                  {"labels of 3 columns", "column 2 with \"out\" instead of \"in\""});
   m.linears = {"up", "down"};
-  expect_refused(*open(m), directory, OCTAVO_INVALID, {"labels of 2 columns", "found 3 labels"});
+  expect_refused(*open(m), directory, OCTAVO_INVALID, {"labels of 2 columns", "found 3 names"});
   m = {};
   m.with_bias = false;
   expect_refused(*open(m), directory, OCTAVO_INVALID,
