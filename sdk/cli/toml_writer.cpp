@@ -88,7 +88,7 @@ void refuse_existing(const std::string &path, bool force) {
 
 void write_file(const std::string &path, const std::string &text, bool force) {
   refuse_existing(path, force);
-  Draft draft(path, 0666);
+  AtomicFile draft(path, 0666);
   if (draft.file() < 0 || !draft.write(text.data(), text.size()) || fsync(draft.file()) != 0 ||
       !draft.close())
     cannot_write(path, errno);

@@ -3,6 +3,7 @@
 // Contributions to dw are added in the order of the calls, so sums are compared to a tolerance; a
 // gradient slot in FP8 is rounded after each addition and gets the tolerance of its format.
 #include <cmath>
+#include <cstring>
 
 #include "all_checks.h"
 #include "host.h"
@@ -148,6 +149,13 @@ void check_late(const Context &context) {
            "' has the largest magnitude ", largest, "; a finite one above 0 was expected");
   }
   train(host, 2);
+  for (const auto &[slot, unused] : host.make_accumulators("none"))
+    for (uint64_t at = 0; at < host.bytes(slot); at += sizeof(float)) {
+      float value = 0;
+      std::memcpy(&value, host.address(slot) + at, sizeof value);
+      expect(value == 0, host.slot_name(slot), ", column ", at / sizeof value,
+             " should be empty after end_step, of objects of each seal, but is ", value);
+    }
 }
 
 }  // namespace octavo::conformance

@@ -96,6 +96,9 @@ class Host {
   uint8_t *address(uint32_t slot) const { return addresses_[slot]; }
   uint64_t bytes(uint32_t slot) const;
   void reset_slot(uint32_t slot);  // to its initial value
+  // Every slot that is not native to another place, and back in the next call; nothing is left
+  // behind.
+  void move_slots();
   std::string slot_name(uint32_t slot) const;
   Matrix &weight(uint32_t parameter) { return weights_[parameter]; }
   Matrix &dw(uint32_t parameter) { return gradients_[parameter]; }
@@ -134,7 +137,7 @@ class Host {
   Session &session_;
   uint64_t seed_;
   Arena arena_;
-  std::vector<uint8_t *> addresses_;
+  std::vector<uint8_t *> addresses_, elsewhere_;
   std::vector<Matrix> weights_, gradients_;
   std::vector<uint8_t *> weight_workspaces_;
   std::vector<uint64_t> weight_workspace_bytes_;

@@ -119,6 +119,19 @@ void Host::allocate_slot(uint32_t id) {
   reset_slot(id);
 }
 
+void Host::move_slots() {
+  elsewhere_.resize(addresses_.size());
+  for (uint32_t id = 0; id < addresses_.size(); ++id) {
+    if ((session_.slots()[id].desc.flags & OCTAVO_SLOT_NATIVE) != 0) continue;
+    uint8_t *&other = elsewhere_[id];
+    if (other == nullptr)
+      other = arena_.allocate(bytes(id), Use::kSlot, slot_name(id) + ", moved", region_role(id));
+    std::memcpy(other, addresses_[id], bytes(id));
+    std::memset(addresses_[id], 0xA5, bytes(id));
+    std::swap(other, addresses_[id]);
+  }
+}
+
 void Host::reset_slot(uint32_t id) {
   const octavo_slot &desc = session_.slots()[id].desc;
   uint8_t *memory = addresses_[id];

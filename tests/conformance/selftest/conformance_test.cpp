@@ -246,6 +246,7 @@ constexpr Case kCases[] = {
     {"purity.arguments", kEndStepAgain, "after end_step without a call before it"},
     {"purity.arguments", kWeightOfForward, "after another weight was cast"},
     {"numerics", kOwnCastsHalve, "y of 'wide'"},
+    {"identity", kKeepsAddress, "if every slot has another address after quantize_weight"},
 };
 
 class FaultyBackend : public testing::TestWithParam<Case> {};

@@ -199,6 +199,7 @@ enum Fault : int64_t {
   kEndStepAgain,           // end_step clears scales when no forward came since the last one
   kWeightOfForward,        // backward uses the weight cache as it was in the last forward
   kOwnCastsHalve,          // own kernels cast x, and their scale_inv is half of what it should be
+  kKeepsAddress,           // forward reads the weight cache at the address of quantize_weight
   kFaultCount,
   kOtherOptimizer,  // no fault: describe names an algorithm that the check cannot compute
   kOwnCasts,        // no fault: own kernels cast x

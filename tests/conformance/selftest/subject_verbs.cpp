@@ -198,6 +198,7 @@ octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weig
   const int64_t k = round_up(d.cols, s->alignment);
   const octavo_tensor w = {c->slots[kWeight], d.rows, d.cols, d.cols, d.dtype, 0};
   octavo_tensor out = codes(c->slots[kOwnCache], n, k, OCTAVO_E4M3FN);
+  if (s->fault == kKeepsAddress && c->parameter == 0) s->remembered.store(c->slots[kOwnCache]);
   octavo_tensor out_t = codes(c->slots[kOwnCacheT], k, n, OCTAVO_E4M3FN);
   void *nonfinite = s->fault == kNoNonfiniteOfW ? nullptr : c->slots[kOwnNonfinite];
   cast(s, {&w, &out, &out_t, c->slots[kWScale], c->slots[kOwnCacheInv], c->slots[kWAmax], nonfinite,
@@ -266,7 +267,10 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   if (s->fault == kBackwardNeedsOrder) s->remembered.store(x_inv);
   if (s->fault == kSavedByAddress && saved != nullptr) s->remembered.store(saved);
   s->last_rows.store(m);
-  const octavo_tensor w = codes(c->slots[kCache], n, k, OCTAVO_E4M3FN);
+  void *cache = c->slots[kCache];
+  if (s->fault == kKeepsAddress && s->linears[c->linear].weight == 0)
+    cache = const_cast<void *>(s->remembered.load());
+  const octavo_tensor w = codes(cache, n, k, OCTAVO_E4M3FN);
   octavo_tensor as_y = c->bias == nullptr ? octavo_tensor{} : *c->bias;
   as_y.dtype = c->y->dtype;
   const octavo_tensor *bias = loses_bias(s, *c) ? nullptr : c->bias;
