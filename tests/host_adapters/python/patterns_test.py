@@ -38,21 +38,21 @@ for name in MODULES:
 # these libraries. Those that exist now stay.
 gc.freeze()
 LONGEST = 110  # characters of an error in the table
-SHOWN = 4  # programs of an error on the page
+START = 75  # characters of an error on the page
+SHOWN = 2  # programs of an error on the page
 
 INTRO = """# Usage patterns
 
 Does your training program do more than `loss.backward()` and `optimizer.step()`? [patterns.csv](patterns.csv) has {count}
-small programs, from early stopping to DDP with a communication hook, and what happens to each with the backends `te`
-(delayed scaling) and `msamp` (level O2). A program that works keeps its losses close to those it has without Octavo, changes
-the right values, or has equal bits; a test runs each of them on the CPU.
+small programs, from early stopping to DDP with a communication hook, and the outcome of each with the backends `te`
+(delayed scaling) and `msamp` (level O2). A program that works keeps its losses close to those without Octavo, changes
+the right values, or is bit-identical; a test runs each of them on the CPU.
 
 | | works | refused |
 |---|---:|---:|
 {sums}
 
-Octavo raises an error for the others, whose text also tells you what to do instead. After a change of Octavo, one command
-runs the programs and writes this page and its table:
+The others get an error that names the layer and what to do instead. One command runs all and writes this page and its table:
 
 <!-- not run: trains {count} small programs with two backends, which takes two minutes -->
 ```sh
@@ -69,6 +69,12 @@ def first_sentence(text):
         clause = text[:LONGEST].rfind("; ")
         text = text[:clause] if clause > 0 else text[:LONGEST - 3].rsplit(" ", 1)[0] + "..."
     return text
+
+
+def start(error):
+    """The first clause of an error, of whole words and without the name of a layer of the program."""
+    error = re.sub(r"^(parameter )?(\d+|\w+(?=\.weight))(\.weight)?: ", "", error).split("; ")[0]
+    return error if len(error) <= START else error[:START - 3].rsplit(" ", 1)[0].rstrip(",;:.(") + "..."
 
 
 def cell(text):
@@ -119,10 +125,10 @@ def page(rows):
         refused = {}
         for found in rows:
             if found[place] != "works":
-                refused.setdefault(found[place].removeprefix("refused: "), []).append(found[1])
+                refused.setdefault(start(found[place].removeprefix("refused: ")), []).append(found[1])
         count = sum(map(len, refused.values()))
         sums.append(f"| `{backend}` | {len(rows) - count} | {count} |")
-        tables.append("\n".join(["", f"## What {backend} {'also ' if seen else ''}refuses", "", "| The error starts with | You do |",
+        tables.append("\n".join(["", f"## What {backend} {'also ' if seen else ''}refuses", "", "| Error | You do |",
                                  "|---|---|", *(f"| {cell(error)} | {cell(listed(names))} |" for error, names in refused.items()
                                                if error not in seen), ""]))
         seen |= refused.keys()
