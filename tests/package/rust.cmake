@@ -35,7 +35,7 @@ endif()
 # What bindgen says of each struct, and the examples in comments.
 run("cargo test of the crate" "${CARGO}" test --offline --quiet --manifest-path "${crate}/Cargo.toml")
 
-# The commands of docs/writing_a_plugin.md. Skipped are only checks of what a plugin does not have.
+# The commands of docs/shipping_a_plugin.md. Skipped are only checks of what a plugin does not have.
 set(octavo "${WORK}/prefix/${BINDIR}/octavo")
 set(built "${WORK}/target/release")
 function(build_and_verify project id skipped)
