@@ -44,15 +44,15 @@ SHOWN = 2  # programs of an error on the page
 INTRO = """# Usage patterns
 
 Does your training program do more than `loss.backward()` and `optimizer.step()`? [patterns.csv](patterns.csv) has {count}
-small programs, from early stopping to DDP with a communication hook, and the outcome of each with the backends `te`
-(delayed scaling) and `msamp` (level O2). A program that works keeps its losses close to those without Octavo, changes
-the right values, or is bit-identical; a test runs each of them on the CPU.
+small programs, from early stopping to DDP with a communication hook, and the outcome of each with `te` (delayed scaling) and
+`msamp` (level O2). One that works has losses close to those without Octavo, changes the right values, or is bit-identical; a
+test runs each of them on the CPU.
 
 | | works | refused |
 |---|---:|---:|
 {sums}
 
-The others get an error that names the layer and what to do instead. One command runs all and writes this page and its table:
+The others get an error that also tells what to do instead. One command runs all and writes this page and its table:
 
 <!-- not run: trains {count} small programs with two backends, which takes two minutes -->
 ```sh
