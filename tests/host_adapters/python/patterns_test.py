@@ -38,7 +38,7 @@ for name in MODULES:
 # these libraries. Those that exist now stay.
 gc.freeze()
 LONGEST = 110  # characters of an error in the table
-START = 75  # characters of an error on the page
+START = 64  # characters of an error on the page
 SHOWN = 2  # programs of an error on the page
 
 INTRO = """# Usage patterns
@@ -122,16 +122,15 @@ def page(rows):
     """The whole page. An error that an earlier backend also gives is there only once."""
     sums, tables, seen = [], [], set()
     for place, backend in enumerate(BACKENDS, start=2):
+        errors = [(found[place].removeprefix("refused: "), found[1]) for found in rows if found[place] != "works"]
         refused = {}
-        for found in rows:
-            if found[place] != "works":
-                refused.setdefault(start(found[place].removeprefix("refused: ")), []).append(found[1])
-        count = sum(map(len, refused.values()))
-        sums.append(f"| `{backend}` | {len(rows) - count} | {count} |")
-        tables.append("\n".join(["", f"## What {backend} {'also ' if seen else ''}refuses", "", "| Error | You do |",
-                                 "|---|---|", *(f"| {cell(error)} | {cell(listed(names))} |" for error, names in refused.items()
-                                               if error not in seen), ""]))
-        seen |= refused.keys()
+        for error, name in errors:
+            if error not in seen:
+                refused.setdefault(start(error), []).append(name)
+        sums.append(f"| `{backend}` | {len(rows) - len(errors)} | {len(errors)} |")
+        tables.append("\n".join(["", f"## What {backend} {'also ' if seen else ''}refuses", "", "| Error | You do |", "|---|---|",
+                                 *(f"| {cell(error)} | {cell(listed(names))} |" for error, names in refused.items()), ""]))
+        seen |= {error for error, _ in errors}
     return INTRO.format(count=len(rows), sums="\n".join(sums)) + "".join(tables)
 
 
