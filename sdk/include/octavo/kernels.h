@@ -23,8 +23,8 @@
  * fit together and numbers outside of their range are OCTAVO_INVALID, as is a struct that ends
  * before its last field of minor 0. Which of the two a call gets that breaks several rules, or has
  * an unfit scale, is not defined. Pointers to no element may be null: n or `bytes` is 0, a
- * workspace of 0 bytes, scales of 0 rows or groups. Where a text says that a pointer is null, or is
- * for another call, callers pass null, and kernels may refuse another value or ignore it. A call
+ * workspace of 0 bytes, scales of 0 rows or groups. Where a pointer is stated to be null, or to
+ * be of another call, callers pass null; kernels may refuse another value or ignore it. A call
  * with nothing to write is legal.
  *
  * fl32 is one rounding to fp32, to nearest even, with subnormals; nothing is contracted. It

@@ -79,7 +79,7 @@ enum { OCTAVO_SCALES_ROW_MAJOR = 0 };
  * level what its granularity states. 40 bytes. Frozen. */
 typedef struct octavo_scale {
   void *data;           /* device memory; one element with OCTAVO_PER_TENSOR */
-  int64_t stride;       /* in elements, between rows of scales, of which a row has at most so many;
+  int64_t stride;       /* in elements, between rows of scales, at least the scales of one row;
                            0 or 1 with OCTAVO_PER_TENSOR and OCTAVO_FLAT_256, where another value is
                            refused */
   uint32_t dtype;       /* OCTAVO_E8M0FNU with blocks of 32, otherwise OCTAVO_F32 */
