@@ -6,8 +6,8 @@
  *      | add_parameter, add_linear (any order, weight before its linear)  |
  *      +------------> seal -> SEALED ------- add_*, seal again -----------+
  *                               |
- *   one step:  quantize_weight   every weight of a linear before its first forward, changed or
- *                                not; again after each change, loading, or seal of a linear of it
+ *   one step:  quantize_weight   every weight before the first forward of its linears, if there is
+ *                                one, changed or not; again after a change, a load, a later seal
  *              { linear_forward -> linear_backward }*   any order, batch size, thread, repetition
  *              host: combine REDUCE slots over ranks; step the weights
  *              end_step          once; the only verb that changes scales and clears accumulators
