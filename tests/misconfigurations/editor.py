@@ -27,6 +27,7 @@ BEYOND = {
     "rule that never decides": "depends on an earlier rule",
     "rule behind one for all": "depends on an earlier rule",
     "too large": "a limit of the file",
+    "integer with a fraction of zero": "5.0 is an integer in JSON Schema",
 }
 
 
