@@ -71,12 +71,11 @@ TEST_F(ZooShortage, helper_that_is_killed_before_the_plugin_is_opened) {
   help_with("#!/bin/sh\nkill -9 $$\n");
   for (int twice = 0; twice < 2; ++twice) {
     EXPECT_EQ(open(), OCTAVO_NO_RESOURCE);
-    EXPECT_EQ(error(),
-              library() +
-                  ": cannot be tried first: the process that tries it ended by signal 9 "
-                  "(SIGKILL), before it opened the plugin; nothing was chosen in its "
-                  "place, and nothing is remembered; look for the cause that ends processes here "
-                  "(memory, a sandbox's filter), and try again");
+    EXPECT_EQ(error(), library() +
+                           ": cannot be tried first: the process that tries it ended by signal 9 "
+                           "(SIGKILL), before it opened the plugin; no fallback was selected and "
+                           "the result was not cached; look for the cause that ends processes here "
+                           "(memory, a sandbox's filter), and try again");
   }
 }
 

@@ -50,11 +50,11 @@ TEST(ResourceUnavailable, words_of_the_loader) {
 
 TEST(ResourceUnavailable, message_has_the_remedy_of_its_number) {
   const ResourceUnavailable s("/p.so: cannot be read", "open", EMFILE, Stage::kElf);
-  EXPECT_EQ(s.message(),
-            "/p.so: cannot be read: Too many open files (open, errno 24); nothing was chosen in "
-            "its place, and "
-            "nothing is remembered; close files, or raise this process's limit of open files "
-            "(ulimit -n)");
+  EXPECT_EQ(
+      s.message(),
+      "/p.so: cannot be read: Too many open files (open, errno 24); no fallback was selected and "
+      "the result was not cached; close files, or raise this process's limit of open files "
+      "(ulimit -n)");
   EXPECT_EQ(s.verdict().reason, uint32_t{OCTAVO_REASON_RESOURCE});
   EXPECT_EQ(s.verdict().stage, Stage::kElf);
 }
