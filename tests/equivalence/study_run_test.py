@@ -71,7 +71,7 @@ class Study(Folder):
         self.assertGreaterEqual(min(r.n for r in rows(self.plan, ledger, self.plan.margins[0])), 2)
 
         self.assertEqual(self.finish("report").returncode, 0)
-        self.assertIn("running, ", (self.folder / "equivalence.md").read_text())
+        self.assertIn("running, ", (self.folder / "equivalence/intervals.csv").read_text())
 
         # The same run again has the same bits; a build that is not the ledger's is refused before.
         text = self.ledger_path.read_text()
