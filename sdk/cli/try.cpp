@@ -123,8 +123,9 @@ int run(Try &all) {
   Json result = {{"backend", backend}, {"settings", all.request.assignments()}};
   bool passed = true;
   if (all.shapes.empty()) {
-    const Json training = apart("training", 2 * all.seconds + 60,
-                                [&] { return training_check::train(settings, all.seconds, all.seed); });
+    const Json training = apart("training", 2 * all.seconds + 60, [&] {
+      return training_check::train(settings, all.seconds, all.seed);
+    });
     passed = training["passed"].get<bool>();
     result["training"] = training;
     if (!all.as_json) print_training(training);
@@ -171,7 +172,8 @@ void add_try(CLI::App &plugin, int &exit) {
           [all](const std::vector<std::string> &lists) {
             for (const std::string &list : lists) {
               std::string problem;
-              const std::vector<training_check::Shape> more = training_check::shapes_of(list, &problem);
+              const std::vector<training_check::Shape> more =
+                  training_check::shapes_of(list, &problem);
               if (!problem.empty()) throw CLI::ValidationError("--shapes", problem);
               all->shapes.insert(all->shapes.end(), more.begin(), more.end());
             }

@@ -60,7 +60,8 @@ TEST_F(CliPlan, has_the_measured_bytes_of_gathers) {
     const std::string text = table.str(), begin = "\n\"" + std::string(name) + "\",";
     const size_t at = text.find(begin);
     ASSERT_NE(at, std::string::npos) << name;
-    const std::string rest = text.substr(at + begin.size()), number = rest.substr(0, rest.find(','));
+    const std::string rest = text.substr(at + begin.size()),
+                      number = rest.substr(0, rest.find(','));
     std::vector<std::string> all = {"--mesh", "2", "--parallel", "fsdp"};
     all.insert(all.end(), options.begin(), options.end());
     EXPECT_EQ(operation(planned("model.json", all), "weights", "all_gather")["given"],
