@@ -2,8 +2,8 @@
 //
 // What must not go wrong is the order: add, seal, lend, bind; then forward and backward of each
 // part of a batch, and the optimizer after the last part.
-#ifndef OCTAVO_CLI_TRIAL_LAYER_H
-#define OCTAVO_CLI_TRIAL_LAYER_H
+#ifndef OCTAVO_CLI_TRAINING_CHECK_LAYER_H
+#define OCTAVO_CLI_TRAINING_CHECK_LAYER_H
 
 #include <optional>
 #include <string>

@@ -1,6 +1,6 @@
 // The small model that a trial trains: four linears with ReLU and two residual branches.
-#ifndef OCTAVO_CLI_TRIAL_MODEL_H
-#define OCTAVO_CLI_TRIAL_MODEL_H
+#ifndef OCTAVO_CLI_TRAINING_CHECK_MODEL_H
+#define OCTAVO_CLI_TRAINING_CHECK_MODEL_H
 
 #include <deque>
 

@@ -1,6 +1,6 @@
 // The step of a trial's weights: the backend's Adam where it has one, else a rule in float32.
-#ifndef OCTAVO_CLI_TRIAL_OPTIMIZER_H
-#define OCTAVO_CLI_TRIAL_OPTIMIZER_H
+#ifndef OCTAVO_CLI_TRAINING_CHECK_OPTIMIZER_H
+#define OCTAVO_CLI_TRAINING_CHECK_OPTIMIZER_H
 
 #include <deque>
 #include <optional>

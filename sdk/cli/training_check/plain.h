@@ -1,7 +1,7 @@
 // Arithmetic of a trial in float32, by loops that anybody can read: what a backend is compared
 // with.
-#ifndef OCTAVO_CLI_TRIAL_PLAIN_H
-#define OCTAVO_CLI_TRIAL_PLAIN_H
+#ifndef OCTAVO_CLI_TRAINING_CHECK_PLAIN_H
+#define OCTAVO_CLI_TRAINING_CHECK_PLAIN_H
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 // One linear of a host's own size, forward and backward, against sampled products in double.
-#ifndef OCTAVO_CLI_TRIAL_SHAPES_H
-#define OCTAVO_CLI_TRIAL_SHAPES_H
+#ifndef OCTAVO_CLI_TRAINING_CHECK_SHAPES_H
+#define OCTAVO_CLI_TRAINING_CHECK_SHAPES_H
 
 #include <nlohmann/json.hpp>
 #include <string>

@@ -1,6 +1,6 @@
 // Trains a small model through a backend and in float32, and judges the first against the second.
-#ifndef OCTAVO_CLI_TRIAL_TRAINING_H
-#define OCTAVO_CLI_TRIAL_TRAINING_H
+#ifndef OCTAVO_CLI_TRAINING_CHECK_TRAINING_H
+#define OCTAVO_CLI_TRAINING_CHECK_TRAINING_H
 
 #include <nlohmann/json.hpp>
 

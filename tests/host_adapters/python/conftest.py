@@ -9,7 +9,7 @@ import on_cuda
 
 def pytest_addoption(parser):
     parser.addoption("--device", choices=("cpu", "fake_device", "cuda"), default="cpu",
-                     help="where the tests run: the CPU, a device that is made up (fake_device.py), or a GPU (on_cuda.py)")
+                     help="where the tests run: the CPU, a fake device (fake_device.py), or a GPU (on_cuda.py)")
 
 
 def pytest_configure(config):

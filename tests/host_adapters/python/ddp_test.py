@@ -161,7 +161,7 @@ def test_compiled_graphs_reduce_before_clipping(ranks):
     assert_equal_bits(*of(ranks, "compiled", "state"))
 
 
-@pytest.mark.skipif("config.getoption('--device') != 'fake_device'", reason="needs a driver that is made up")
+@pytest.mark.skipif("config.getoption('--device') != 'fake_device'", reason="needs a fake driver")
 def test_two_ranks_on_one_gpu_are_refused_before_nccl(ranks):
     first, second = (rank["one gpu"] for rank in ranks)
     assert first == ["prepared"] * 2
