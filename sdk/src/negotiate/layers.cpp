@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "octavo/draft/streams.h"
 #include "octavo/hpp/kernels_tables.hpp"
 #include "sdk/src/base/exception_boundary.h"
 #include "sdk/src/base/resource_unavailable.h"
@@ -20,7 +21,9 @@ struct Layer : octavo_layer_ctx {
   octavo_layer table;
   std::string id;  // "int8 on cpu.avx2"
   KernelsTables tables_below;
-  const octavo_memory *memory_below;  // null: the device's memory is the host's
+  const octavo_memory *memory_below;    // null: the device's memory is the host's
+  const octavo_streams *streams_below;  // null: the device has no such table
+  octavo_streams streams;
   DraftCopies drafts;
 };
 const Layer &layer_of(void *ctx) {
@@ -52,21 +55,39 @@ auto pass_draft(octavo_status (*Table::*)(void *, const Call *)) {
   };
 }
 
-// Whose functions take the ctx of the kernels.
-template <auto member, typename R, typename... A>
-void place_memory(octavo_memory &both, R (*octavo_memory::*)(void *, A...)) {
+// Of a table that no layer has a part of: its functions take the ctx of the kernels.
+template <auto table, auto member, typename Table, typename R, typename... A>
+void place_below(Table &both, const Table *below, R (*Table::*)(void *, A...)) {
+  if (below->*member == nullptr) return;
   both.*member = [](void *ctx, A... arguments) {
     const Layer &layer = layer_of(ctx);
-    return (layer.memory_below->*member)(layer.below_ctx, arguments...);
+    return ((layer.*table)->*member)(layer.below_ctx, arguments...);
   };
 }
-octavo_memory memory_of_both() {
-  auto both = make<octavo_memory>(OCTAVO_KIND_MEMORY);
-  place_memory<&octavo_memory::allocate>(both, &octavo_memory::allocate);
-  place_memory<&octavo_memory::release>(both, &octavo_memory::release);
-  place_memory<&octavo_memory::copy>(both, &octavo_memory::copy);
-  place_memory<&octavo_memory::synchronize>(both, &octavo_memory::synchronize);
+template <auto table, auto... members, typename Table>
+Table all_below(const Table *below, uint32_t kind) {
+  static_assert(sizeof(Table) == 2 * sizeof(uint32_t) + sizeof...(members) * sizeof(void *));
+  auto both = make<Table>(kind);
+  if (below != nullptr) (place_below<table, members>(both, below, members), ...);
   return both;
+}
+octavo_memory memory_of_both(const octavo_memory *below) {
+  using M = octavo_memory;
+  return all_below<&Layer::memory_below, &M::allocate, &M::release, &M::copy, &M::synchronize>(
+      below, OCTAVO_KIND_MEMORY);
+}
+octavo_streams streams_of_both(const octavo_streams *below) {
+  using S = octavo_streams;
+  return all_below<&Layer::streams_below, &S::make_stream, &S::destroy_stream, &S::order, &S::wait,
+                   &S::call_host, &S::begin_capture, &S::end_capture, &S::launch, &S::destroy_graph,
+                   &S::current_device, &S::set_current_device>(below, OCTAVO_KIND_STREAMS);
+}
+const octavo_streams *streams_of(const octavo_layer_ctx &layer) {
+  const auto *found = static_cast<const octavo_streams *>(
+      layer.below->get_extension(layer.below_ctx, OCTAVO_STR(OCTAVO_STREAMS_ID)));
+  const bool is_whole = found != nullptr && found->kind == OCTAVO_KIND_STREAMS &&
+                        found->size >= sizeof(octavo_streams);
+  return is_whole ? found : nullptr;
 }
 
 octavo_status describe(void *ctx, octavo_kernels_caps *out) {
@@ -82,7 +103,9 @@ const void *get_extension(void *ctx, octavo_str id) {
   const void *own = has(*layer.table.calls, &octavo_kernels::get_extension)
                         ? layer.table.calls->get_extension(ctx, id)
                         : nullptr;
-  return own != nullptr ? own : layer.drafts.find(layer.tables_below, id);
+  if (own != nullptr) return own;
+  if (layer.streams_below != nullptr && view(id) == OCTAVO_STREAMS_ID) return &layer.streams;
+  return layer.drafts.find(layer.tables_below, id);
 }
 void close_device(void *ctx) {
   auto *layer = static_cast<Layer *>(static_cast<octavo_layer_ctx *>(ctx));
@@ -149,6 +172,8 @@ std::shared_ptr<OpenDevice> with_layer(std::shared_ptr<const OpenDevice> below,
   layer->table = *plugin.layer;
   layer->id = concat(plugin.id, " on ", view(below->caps().id));
   layer->memory_below = below->memory();
+  layer->streams_below = streams_of(*layer);
+  layer->streams = streams_of_both(layer->streams_below);
   layer->tables_below = KernelsTables(layer->below, layer->below_ctx);
   layer->drafts = DraftCopies([](auto call) {
     constexpr auto member = decltype(call)::member;
@@ -180,7 +205,7 @@ std::shared_ptr<OpenDevice> with_layer(std::shared_ptr<const OpenDevice> below,
     return nullptr;
   }
   const octavo_kernels both = both_of(*layer->table.calls);
-  const octavo_memory memory = memory_of_both();
+  const octavo_memory memory = memory_of_both(layer->memory_below);
   return std::make_shared<OpenDevice>(std::move(below), both, memory,
                                       static_cast<octavo_layer_ctx *>(layer.release()));
 }

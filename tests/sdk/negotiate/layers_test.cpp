@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "kernels/cpu/table.h"
+#include "octavo/draft/streams.h"
 #include "octavo/hpp/kernels_tables.hpp"
 #include "octavo/memory.h"
 #include "sdk/src/base/resource_unavailable.h"
@@ -71,6 +72,12 @@ static_assert(sizeof(octavo_adam_kernels) == 8 + 8 * 3 &&
 #define ROUNDING_CALLS                                                           \
   &octavo_rounding_kernels::adam_rounded, &octavo_rounding_kernels::round_codes, \
       &octavo_rounding_kernels::count
+// Without graphs.
+#define STREAMS_CALLS                                                          \
+  &octavo_streams::make_stream, &octavo_streams::order, &octavo_streams::wait, \
+      &octavo_streams::call_host, &octavo_streams::current_device,             \
+      &octavo_streams::set_current_device
+static_assert(sizeof(octavo_streams) == 8 + 8 * 11, "a new call: add it here");
 
 const octavo_kernels &numbered_kernels() {
   static const octavo_kernels table = [] {
@@ -93,6 +100,14 @@ const octavo_kernels &numbered_kernels() {
           numbered<octavo_rounding_kernels>(OCTAVO_KIND_ROUNDING_KERNELS, ROUNDING_CALLS);
       static const auto one_pass = numbered<octavo_one_pass_kernels>(
           OCTAVO_KIND_ONE_PASS_KERNELS, &octavo_one_pass_kernels::adam_one_pass);
+      static const auto streams = [] {
+        auto s = numbered<octavo_streams>(OCTAVO_KIND_STREAMS, STREAMS_CALLS);
+        s.destroy_stream = [](void *ctx, void *) {
+          if (ctx == &marker) closings.emplace_back("stream");
+        };
+        return s;
+      }();
+      if (view(id) == OCTAVO_STREAMS_ID) return &streams;
       if (view(id) == OCTAVO_ADAM_KERNELS_ID) return &adam;
       if (view(id) == OCTAVO_MSAMP_KERNELS_ID) return &msamp;
       if (view(id) == OCTAVO_ROUNDING_KERNELS_ID) return &rounding;
@@ -178,6 +193,15 @@ TEST_F(Layers, every_call_passes_through_an_empty_layer_to_where_it_went) {
   expect_same(drafts.get<octavo_one_pass_kernels>(), real.get<octavo_one_pass_kernels>(),
               &octavo_one_pass_kernels::adam_one_pass);
   EXPECT_EQ(drafts.get<octavo_fp4_kernels>(), nullptr);
+  const auto *streams = static_cast<const octavo_streams *>(
+      k.get_extension(device->ctx(), OCTAVO_STR(OCTAVO_STREAMS_ID)));
+  ASSERT_NE(streams, nullptr);
+  EXPECT_EQ(statuses(*streams, device->ctx(), STREAMS_CALLS),
+            (std::vector<octavo_status>{100, 101, 102, 103, 104, 105}));
+  streams->destroy_stream(device->ctx(), nullptr);
+  EXPECT_THAT(closings, ElementsAre("memory", "stream"));
+  EXPECT_EQ(streams->begin_capture, nullptr);
+  EXPECT_EQ(streams->destroy_graph, nullptr);
   // Its functions would be called with a ctx that is not theirs.
   EXPECT_EQ(k.get_extension(device->ctx(), OCTAVO_STR("vendor.kernels/1")), nullptr);
 }
