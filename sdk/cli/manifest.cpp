@@ -19,6 +19,7 @@ namespace {
 
 struct Stated {
   std::string name, version, description, library, options;
+  std::vector<std::string> kernels, over;  // a kind and its DLPack type; kinds
   bool only_options = false;
 };
 
@@ -36,6 +37,12 @@ std::string quoted(const std::string &text) {
     result += c;
   }
   return result + '"';
+}
+
+std::string quoted_list(const std::vector<std::string> &texts) {
+  std::string result;
+  for (const std::string &text : texts) result += (result.empty() ? "[" : ", ") + quoted(text);
+  return result + "]";
 }
 
 std::string problem_of_text(const std::string &text) {
@@ -73,13 +80,23 @@ const octavo_backend *open_backend(const std::string &name, const std::string &l
 
 // As sdk/cmake/octavo-plugin.toml.in, which octavo_add_plugin() fills in.
 void print(const Stated &s) {
+  std::string kernels, interfaces = "\"octavo.backend/1\"";
+  if (!s.kernels.empty()) {
+    kernels =
+        "\n[kernels]\nkind = " + quoted(s.kernels[0]) + "\ndevice_type = " + s.kernels[1] + "\n";
+    interfaces = "\"octavo.kernels/1\", \"octavo.memory/1\"";
+  } else if (!s.over.empty()) {
+    kernels = "\n[kernels]\nover = " + quoted_list(s.over) + "\n";
+    interfaces = "\"octavo.kernels.layer/1\"";
+  }
   say("manifest_version = 1\n\n[plugin]\nname = %s\nversion = %s\ndescription = %s\n\n"
       "[abi]\nmajor = %d\nminor = %d\nbuilt_minor = %d\n\n"
-      "[library]\n%s = %s\n\n[requires]\nos = \"linux\"\n\n"
-      "[provides]\ninterfaces = [\"octavo.backend/1\"]\n",
+      "[library]\n%s = %s\n%s\n[requires]\nos = \"linux\"\n\n"
+      "[provides]\ninterfaces = [%s]\n",
       quoted(s.name).c_str(), quoted(s.version).c_str(), quoted(s.description).c_str(),
       OCTAVO_ABI_MAJOR, OCTAVO_TARGET_MINOR, OCTAVO_ABI_MINOR, kPlatform,
-      quoted(s.library.empty() ? s.name + ".so" : s.library).c_str());
+      quoted(s.library.empty() ? s.name + ".so" : s.library).c_str(), kernels.c_str(),
+      interfaces.c_str());
 }
 
 int run(const Stated &s) {
@@ -123,6 +140,20 @@ void add_manifest(CLI::App &plugin, int &exit) {
           ->add_option("--options", stated->options,
                        "Add the options that this library of the plugin declares; runs its code")
           ->check(CLI::ExistingFile);
+  CLI::Option *kernels =
+      command
+          ->add_option(
+              "--kernels", stated->kernels,
+              "The plugin has kernels, for this kind of device and its DLPack type, as in npu 12")
+          ->type_name("KIND TYPE")
+          ->expected(2)
+          ->excludes(options);
+  kernels->check(CLI::Validator(problem_of_name, "").application_index(0))
+      ->check(CLI::Range(0, 65535).application_index(1));
+  command->add_option("--over", stated->over, "The plugin is a layer over kernels of these kinds")
+      ->check(CLI::Validator(problem_of_name, ""))
+      ->excludes(options)
+      ->excludes(kernels);
   command
       ->add_flag("--only-options", stated->only_options,
                  "Print only these, for ID.options.toml next to the plugin's CMakeLists.txt")

@@ -111,6 +111,27 @@ TEST_F(CliConfig, manifest_with_the_options_of_a_library) {
   EXPECT_EQ(with_fake({"config", "show", "--set", "fp8.fake.count=0"}).exit_code, 2);
 }
 
+// As octavo_add_plugin() writes them.
+TEST_F(CliConfig, manifest_of_kernels_and_of_a_layer) {
+  const auto printed = [this](std::vector<std::string> more) {
+    std::vector<std::string> words = {"plugin", "manifest", "--version", "1.0.0"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Finished f = octavo(words);
+    EXPECT_EQ(f.exit_code, 0) << f.err;
+    return f.out;
+  };
+  EXPECT_EQ(printed({"kernels-npu", "--description", "kernels of a fake device", "--kernels", "npu",
+                     "12"}),
+            read(OCTAVO_TEST_DEVICES "/kernels-npu.octavo-plugin.toml"));
+  EXPECT_THAT(printed({"groups", "--over", "cpu", "cuda"}),
+              AllOf(HasSubstr("\n[kernels]\nover = [\"cpu\", \"cuda\"]\n\n[requires]"),
+                    HasSubstr("interfaces = [\"octavo.kernels.layer/1\"]")));
+  EXPECT_EQ(
+      octavo({"plugin", "manifest", "a", "--version", "1", "--kernels", "N P U", "12"}).exit_code,
+      2);
+  EXPECT_EQ(octavo({"plugin", "manifest", "a", "--version", "1", "--kernels", "npu"}).exit_code, 2);
+}
+
 TEST_F(CliConfig, manifest_of_what_is_no_such_plugin) {
   const std::string library = dir / "plugins/fake.so";
   const auto refusal = [&](const std::string &name, const std::string &file) {
