@@ -50,10 +50,10 @@ Json apart(const std::string &what, double seconds, const std::function<Json()> 
 
 void print_training(const Json &t) {
   if (!t.contains("steps")) return;
-  say("%s: %d of %d linears in FP8, %.0f %% of the weights; %s\n\n",
+  say("%s: %d of %d linears in FP8, %.0f %% of the weights; %s\nkernels: %s\n\n",
       t["backend"].get<std::string>().c_str(), t["layers_in_backend"].get<int>(),
       t["layers"].get<int>(), 100 * t["share_of_weights"].get<double>(),
-      t["optimizer"].get<std::string>().c_str());
+      t["optimizer"].get<std::string>().c_str(), t["kernels"].get<std::string>().c_str());
   say("layer  weight      runs in   gradient to float32's: size, cosine\n");
   for (const Json &l : t["placements"]) {
     const std::string shape =

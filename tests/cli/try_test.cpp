@@ -27,6 +27,7 @@ TEST_P(TrySound, passes) {
   EXPECT_EQ(f.exit_code, 0) << f.out << f.err;
   EXPECT_EQ(f.err, "");
   EXPECT_THAT(f.out, HasSubstr(": 4 of 4 linears in FP8, 100 % of the weights"));
+  EXPECT_THAT(f.out, HasSubstr("\nkernels: cpu."));
   EXPECT_THAT(f.out, ContainsRegex("\nPASS  .*: after 400 steps its loss is "));
 }
 

@@ -101,6 +101,7 @@ class Trial {
       all_elements_ += layer.n * layer.k;
     }
     result_["backend"] = session_.run.backend_id();
+    result_["kernels"] = view(octavo_run_session_desc(session_.run.get())->caps->id);
     result_["optimizer"] = backend_.optimizer.in_backend() ? "the backend's Adam"
                            : adam()                        ? "Adam in float32"
                                                            : "gradient descent with momentum";
