@@ -67,15 +67,18 @@ Run open_backend(const Settings &settings, Messages *messages) {
       text("backend '", settings.backend, "' could not be opened: ", status_name(status), reasons));
 }
 
-// What a host gets that adds the standard model.
+// What a host gets that adds the standard model, under names that are new in the run.
 std::string seal_by_liboctavo(octavo_run *run, Messages &messages) {
   messages.all.clear();
+  static int count = 0;
+  const std::string again = text(".", ++count);
   const Model model = standard_model();
   for (const ParameterSpec &spec : model.parameters) {
     octavo_parameter_desc desc{};
     desc.size = sizeof desc;
     desc.kind = OCTAVO_KIND_PARAMETER_DESC;
-    desc.name = str_of(spec.name);
+    const std::string name = spec.name + again;
+    desc.name = str_of(name);
     desc.rows = spec.rows;
     desc.cols = spec.cols;
     desc.dtype = spec.dtype;
@@ -88,7 +91,8 @@ std::string seal_by_liboctavo(octavo_run *run, Messages &messages) {
       octavo_linear_desc of_linear{};
       of_linear.size = sizeof of_linear;
       of_linear.kind = OCTAVO_KIND_LINEAR_DESC;
-      of_linear.name = str_of(linear.name);
+      const std::string linear_name = linear.name + again;
+      of_linear.name = str_of(linear_name);
       of_linear.weight = id;
       uint32_t linear_id = OCTAVO_NONE;
       octavo_add_linear(run, &of_linear, nullptr, &linear_id);

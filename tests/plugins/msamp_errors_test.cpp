@@ -203,8 +203,6 @@ TEST_F(MsampErrors, objects_that_cannot_be_added) {
     EXPECT_EQ(a.status, OCTAVO_INVALID);
     EXPECT_EQ(m.error(), words);
   };
-  expect_error(add_weight(m.run(), "p0", 4, 4),
-               "add_parameter \"p0\": expected a name that no other parameter has");
   expect_error(add_weight(m.run(), "empty", 0, 4),
                "add_parameter \"empty\": expected at least one row and column, found [0, 4]");
   expect_error(add_linear(m.run(), "late", 77),
@@ -212,8 +210,6 @@ TEST_F(MsampErrors, objects_that_cannot_be_added) {
   expect_error(add_linear(m.run(), "late", 1),
                "add_linear \"late\": expected the id of a parameter added as LINEAR_WEIGHT, found "
                "1");
-  expect_error(add_linear(m.run(), "l0", 0),
-               "add_linear \"l0\": expected a name that no other linear has");
   const Answer a = add_parameter(m.run(), parameter_desc("codes", 4, 4, 0, OCTAVO_E4M3FN));
   EXPECT_EQ(a.status, OCTAVO_OK);
   EXPECT_EQ(a.verdict.decision, uint32_t{OCTAVO_DECLINE});

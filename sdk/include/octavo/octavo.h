@@ -119,7 +119,7 @@ OCTAVO_EXPORT octavo_status octavo_report(const octavo_run *r, octavo_str format
  * the backend: OCTAVO_OK with OCTAVO_DECLINE means that the host keeps its own linear. liboctavo
  * itself applies `layers.skip`, `layers.min_gain` and a mixed_precision other than "fp8", for every
  * backend in the same way; *id is then OCTAVO_NONE. `v` may be null. octavo_seal ends a batch of
- * additions; slots and plans of the batch exist afterwards. */
+ * additions; slots and plans of the batch exist afterwards. A name that is taken is refused. */
 OCTAVO_EXPORT octavo_status octavo_add_parameter(octavo_run *r, const octavo_parameter_desc *d,
                                                  octavo_verdict *v, uint32_t *id);
 OCTAVO_EXPORT octavo_status octavo_add_linear(octavo_run *r, const octavo_linear_desc *d,

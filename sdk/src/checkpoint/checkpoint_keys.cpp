@@ -207,19 +207,11 @@ void check_labels(const CheckpointHeader &found, const octavo_slot &slot, const 
 }  // namespace
 
 std::vector<SavedSlot> saved_slots(const octavo_run &run) {
-  std::map<std::string, uint32_t> keys;
   std::vector<SavedSlot> saved;
   for (const octavo_slot &s : run.slots()) {
     const bool native = (s.flags & OCTAVO_SLOT_NATIVE) != 0;
     if ((s.flags & OCTAVO_SLOT_CHECKPOINT) == 0 || native) continue;
-    const std::string &key = run.slot_keys()[s.id];
-    const auto [other, is_free] = keys.emplace(key, s.id);
-    if (!is_free)
-      fail_checkpoint(OCTAVO_INVALID, "a checkpoint of backend " + backend_id(run),
-                      "expected a different name for every slot, found the key ", in_quotes(key),
-                      " for slots ", other->second, " and ", s.id,
-                      "; give every parameter and every layer its own name");
-    saved.push_back({s.id, key});
+    saved.push_back({s.id, run.slot_keys()[s.id]});
   }
   return saved;
 }

@@ -28,8 +28,7 @@ struct SavedSlot {
   std::string key;
 };
 
-// The slots with OCTAVO_SLOT_CHECKPOINT that are not native, in order of their ids. Throws
-// Failure(OCTAVO_INVALID) when two owners' names give one key.
+// The slots with OCTAVO_SLOT_CHECKPOINT that are not native, in order of their ids.
 std::vector<SavedSlot> saved_slots(const octavo_run &run);
 
 // The entry of a slot, not laid out yet. Throws Failure(OCTAVO_UNSUPPORTED) for a dtype that the

@@ -12,15 +12,22 @@
 
 namespace {
 
-// The name of a parameter or linear that a host describes.
-std::string name_of(octavo_str given, const char *object) {
+// The name of a parameter or linear that a host describes: another one of the run would have its
+// keys in checkpoints.
+std::string name_of(octavo_str given, const char *object,
+                    const std::unordered_set<std::string> &others) {
   if (given.data == nullptr && given.size != 0)
     octavo::fail_run(OCTAVO_INVALID, object, ": expected the address of a name of ", given.size,
                      " bytes, found null");
   if (given.size > octavo::kMaxPluginText)
     octavo::fail_run(OCTAVO_INVALID, object, ": expected a name of at most ",
                      octavo::kMaxPluginText, " bytes, found ", given.size, "; give a shorter one");
-  return std::string(octavo::view(given));
+  std::string name(octavo::view(given));
+  if (others.count(name) != 0)
+    octavo::fail_run(
+        OCTAVO_INVALID, object, ": expected a name that no other one of this run has, found \"",
+        name, "\" again; name each by its place in the model, as in \"layers.0.attention.q\"");
+  return name;
 }
 
 // The origin of an option that the host gives for one linear.
@@ -198,11 +205,12 @@ std::vector<std::string> octavo_run::unmet() const {
 
 octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_verdict *v,
                                         uint32_t *id) {
-  const std::string name = name_of(d.name, "a parameter");
+  const std::string name = name_of(d.name, "a parameter", parameter_names_);
   *id = OCTAVO_NONE;
   if (session_ == nullptr) {
     *id = parameter_count_++;
     parameters_.push_back({name, d.rows, d.cols, {}});
+    parameter_names_.insert(name);
     verdicts_.push_back({OCTAVO_LEVEL_LAYER, OCTAVO_ACCEPT, OCTAVO_REASON_NONE,
                          "kept by the host: no backend runs", "", ""});
     octavo::lend_verdict(verdicts_.back(), v);
@@ -231,6 +239,7 @@ octavo_status octavo_run::add_parameter(const octavo_parameter_desc &d, octavo_v
   ++parameter_count_;
   if (trace_) trace_->name_parameter(name);
   parameters_.push_back({name, d.rows, d.cols, std::move(decision)});
+  parameter_names_.insert(name);
   return OCTAVO_OK;
 }
 
@@ -254,7 +263,7 @@ octavo_status octavo_run::place(const octavo_linear_desc &d, octavo::Verdict ver
 }
 
 octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict *v, uint32_t *id) {
-  const std::string name = name_of(d.name, "a linear");
+  const std::string name = name_of(d.name, "a linear", linear_names_);
   if (d.weight >= parameters_.size())
     octavo::fail_run(OCTAVO_INVALID, "linear \"", name, "\": expected a parameter id below ",
                      parameters_.size(), ", found ", d.weight);
@@ -300,6 +309,7 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
   }
   if (verdict.decision != OCTAVO_DECLINE) {
     linears_.push_back({name, std::move(differing_options), d.weight});
+    linear_names_.insert(name);
     if (trace_) trace_->name_linear(name);
   }
   return place(d, std::move(verdict), decision.rule, v);

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <unordered_set>
 #include <vector>
 
 #include "sdk/src/negotiate/negotiate.h"
@@ -148,6 +149,7 @@ struct octavo_run {
   std::deque<octavo::Verdict> verdicts_;        // whose texts were lent
   std::vector<Parameter> parameters_;
   std::deque<Linear> linears_;  // by id
+  std::unordered_set<std::string> parameter_names_, linear_names_;
   std::vector<octavo::LayerPlacement> layers_;
   uint32_t parameter_count_ = 0;
   uint32_t linear_count_ = 0;

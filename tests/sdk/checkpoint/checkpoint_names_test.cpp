@@ -16,21 +16,6 @@ class CheckpointNamesTest : public ShardedTest {
   }
 };
 
-TEST_F(CheckpointNamesTest, equal_keys_are_refused_before_anything_is_written) {
-  for (const std::vector<ShardedParameter> &model :
-       {std::vector<ShardedParameter>{{"a", 2, 2}, {"b", 1, 1}, {"a", 3, 3}},
-        {{"a", 2, 2}, {"", 1, 1}, {"", 2, 2}}}) {
-    const auto r = sealed(model);
-    EXPECT_EQ(octavo_store_save(r->s(), borrow(dir / "c"), 1), OCTAVO_INVALID);
-    EXPECT_THAT(r->error(), testing::AllOf(testing::HasSubstr("found the key \"parameter/"),
-                                           testing::HasSubstr("for slots"),
-                                           testing::HasSubstr("its own name")));
-    EXPECT_EQ(octavo_store_load(r->s(), borrow(dir.make_directory("d")), nullptr),
-              OCTAVO_NO_RESOURCE);
-    EXPECT_FALSE(std::filesystem::exists(dir / "c"));
-  }
-}
-
 TEST_F(CheckpointNamesTest, slashes_quotes_and_other_scripts_come_back) {
   const std::vector<ShardedParameter> model = {{"a/exp_avg", 2, 2},
                                                {"a", 2, 3},

@@ -163,9 +163,10 @@ TEST_F(RulesTest, the_hosts_own_options_stand_above_the_rule) {
   uint32_t id = 0;
   ASSERT_EQ(octavo_add_linear(run.get(), &d, nullptr, &id), OCTAVO_OK);
   EXPECT_THAT(linear_options(), ElementsAre("count=9 ratio=1"));
+  d.name = OCTAVO_STR("b");
   d.options = nullptr;
   EXPECT_EQ(octavo_add_linear(run.get(), &d, nullptr, &id), OCTAVO_INVALID);
-  EXPECT_EQ(request.host.error(), "linear \"a\": expected the address of 1 options, found null");
+  EXPECT_EQ(request.host.error(), "linear \"b\": expected the address of 1 options, found null");
 }
 
 TEST_F(RulesTest, required_recipes_are_those_of_rules_too) {

@@ -173,6 +173,19 @@ TEST_F(RunTest, a_name_of_a_megabyte_is_not_the_fault_of_the_backend) {
   EXPECT_EQ(add_weight(r(), name.c_str(), 4, 8).id, 0u);
 }
 
+// The keys of one would be those of the other in a checkpoint.
+TEST_F(RunTest, a_name_given_twice_is_refused) {
+  open();
+  const uint32_t weight = add_weight(r(), "w", 4, 8).id;
+  EXPECT_EQ(add_linear(r(), "l", weight).status, OCTAVO_OK);
+  const std::string words = ": expected a name that no other one of this run has, found ";
+  EXPECT_EQ(add_parameter(r(), parameter_desc("w", 4, 8)).status, OCTAVO_INVALID);
+  EXPECT_THAT(request.host.error(), testing::StartsWith("a parameter" + words + "\"w\" again"));
+  EXPECT_EQ(add_linear(r(), "l", weight).status, OCTAVO_INVALID);
+  EXPECT_THAT(request.host.error(), testing::StartsWith("a linear" + words + "\"l\" again"));
+  EXPECT_EQ(add_linear(r(), "w", weight).status, OCTAVO_OK);  // a linear's name and a parameter's
+}
+
 TEST_F(RunTest, verdict_may_be_null_or_short) {
   open();
   const octavo_parameter_desc d = parameter_desc("w", 4, 8);
@@ -207,8 +220,6 @@ TEST_F(RunTest, failed_parameter_leaves_no_id) {
   }
   EXPECT_EQ(add_weight(r(), "w", int64_t{1} << 26, int64_t{1} << 25).status, OCTAVO_INVALID);
   EXPECT_EQ(add_weight(r(), "w", 4, 8).id, 0u);
-  EXPECT_EQ(add_weight(r(), "w", 4, 8).status, OCTAVO_INVALID);
-  EXPECT_EQ(te.host.error(), "add_parameter \"w\": expected a name that no other parameter has");
   run.reset();
 }
 

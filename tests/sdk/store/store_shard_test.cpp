@@ -16,7 +16,7 @@ Model random_model(std::mt19937 &random, size_t count) {
   Model m;
   // Few sizes, so that many parameters are equally large.
   for (size_t i = 0; i < count; ++i)
-    m.push_back({"p", 1 + static_cast<int64_t>(random() % 3),
+    m.push_back({"p" + std::to_string(random()), 1 + static_cast<int64_t>(random() % 3),
                  1 + static_cast<int64_t>(random() % 3), random() % 5 == 0});
   return m;
 }

@@ -166,7 +166,12 @@ impl<'c> Pass<'c> {
     }
 
     /// The largest absolute value of `input`, and whether an element is Inf or NaN.
-    pub fn record_amax(&mut self, input: Tensor<'c>, amax: Floats<'c>, nonfinite: Floats<'c>) -> Done {
+    pub fn record_amax(
+        &mut self,
+        input: Tensor<'c>,
+        amax: Floats<'c>,
+        nonfinite: Floats<'c>,
+    ) -> Done {
         let mut c: octavo_compute_amax = fresh();
         c.in_ = &input.raw;
         c.amax = amax.data;

@@ -84,10 +84,6 @@ impl<B: Backend> Session<B> {
                 "\"{name}\": expected 1 to 2^40 rows and columns and at most 2^50 elements, found [{rows}, {cols}]"
             )));
         }
-        if self.objects.parameters.iter().any(|other| other.name == name) {
-            let text = format!("\"{name}\": expected a name that no other parameter has");
-            return Err(Error::invalid(text));
-        }
         let parameter = Parameter {
             id: self.objects.parameters.len() as u32,
             name,
@@ -128,10 +124,6 @@ impl<B: Backend> Session<B> {
                 d.weight
             ))
         })?;
-        if self.objects.linears.iter().any(|other| other.name == name) {
-            let text = format!("\"{name}\": expected a name that no other linear has");
-            return Err(Error::invalid(text));
-        }
         let linear = Linear {
             id: self.objects.linears.len() as u32,
             name,

@@ -101,9 +101,6 @@ class Backend {
                       (is_empty ? "at least one row and column, found ["
                                 : "at most 2^40 rows and columns and 2^50 elements, found [") +
                       std::to_string(d->rows) + ", " + std::to_string(d->cols) + "]");
-    for (const Parameter &other : objects_.parameters)
-      if (other.name == view(d->name))
-        throw Error(OCTAVO_INVALID, where + "a name that no other parameter has");
     Parameter p;
     p.id = static_cast<uint32_t>(objects_.parameters.size());
     p.name = text(d->name);
@@ -123,9 +120,6 @@ class Backend {
         !objects_.parameters[d->weight].is_linear_weight())
       throw Error(OCTAVO_INVALID, where + "the id of a parameter added as LINEAR_WEIGHT, found " +
                                       std::to_string(d->weight));
-    for (const Linear &other : objects_.linears)
-      if (other.name == view(d->name))
-        throw Error(OCTAVO_INVALID, where + "a name that no other linear has");
     Linear l;
     l.id = static_cast<uint32_t>(objects_.linears.size());
     l.name = text(d->name);
