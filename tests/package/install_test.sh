@@ -89,6 +89,11 @@ for option in "$@"; do
   esac
 done
 export CMAKE_ARGS="${defines[*]}"
+# With the home below the cache would be an empty one.
+if command -v ccache >/dev/null; then
+  CCACHE_DIR=$(ccache --get-config cache_dir)
+  export CCACHE_DIR
+fi
 mkdir -p -- "$work/home"
 for call in first second; do
   said=$(HOME=$work/home VIRTUAL_ENV=$work/venv bash "$root/install.sh" 2>&1) || fail "the $call call failed: $said"
