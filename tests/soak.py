@@ -76,6 +76,8 @@ CAMPAIGNS = [
     Campaign("mutation", "changed lines of trust, elf, negotiate and checkpoint, which a unit test must notice",
              r"^Mutation\.sample$", 80),
     Campaign("mechanisms", "what closes a kind of fault, undone, which a test must notice", r"^Mutation\.mechanisms$", 7),
+    Campaign("kernels", "faults planted in kernels, each under every check of octavo plugin verify",
+             r"^conformance\.kernels\.faults_whole$", 120),
     Campaign("training", "FP8 ends where plain training does, at the default size",
              r"^TrainGptDefaultSize\.", 1),
     Campaign("debian", "Debian packages installed in a Debian of their own, used and purged", r"^Package\.debian$", 6),
