@@ -1,5 +1,6 @@
-/* All 2^32 fp32 patterns through kernels/format and through quantize on every level that the
- * machine has, against exact integers. That takes half a minute for each format.
+/* fp32 patterns through kernels/format and through quantize on every level that the machine has,
+ * against exact integers: in tests/soak.py all 2^32, otherwise the 2^30 of the chunks on both sides
+ * of each value between two codes.
  *
  * NaN is compared by its contract (7F with the sign of the input), everything else by the oracle.
  */
@@ -15,6 +16,7 @@
 #include "tests/kernels/exact_encoder.h"
 #include "tests/kernels/fake_host.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/seed.h"
 
 namespace octavo::test {
 namespace {
@@ -63,7 +65,9 @@ uint64_t count_wrong(const std::vector<std::unique_ptr<Kernels>> &levels, uint32
   c.scale = &scale;
   c.amax = &amax;
   uint64_t wrong = 0;
+  const auto stride = static_cast<uint64_t>(stride_or(8));
   for (uint64_t first = begin; first < end; first += kChunk) {
+    if ((first / kChunk + 1) % stride > 1) continue;
     for (int64_t i = 0; i < kChunk; ++i) {
       const uint32_t bits = static_cast<uint32_t>(first) + static_cast<uint32_t>(i);
       std::memcpy(in.at(0, i), &bits, sizeof(bits));

@@ -1,5 +1,5 @@
-// The seed of random inputs: a test's own, so that it repeats, or another one in each round of
-// tests/soak.py.
+// What tests/soak.py changes in a test: the seed of random inputs, in each round another one, and
+// the stride through a list that is too long for every run.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,12 @@ namespace octavo::test {
 inline uint64_t seed_or(uint64_t own) {
   const char *round = std::getenv("OCTAVO_SEED");
   return round == nullptr ? own : own + 1000003 * std::strtoull(round, nullptr, 10);
+}
+
+// Every how-many-th case: `own` without OCTAVO_STRIDE.
+inline int64_t stride_or(int64_t own) {
+  const char *given = std::getenv("OCTAVO_STRIDE");
+  return given == nullptr ? own : std::strtoll(given, nullptr, 10);
 }
 
 }  // namespace octavo::test
