@@ -139,5 +139,5 @@ GATES = (
 # Goals that other programs hold.
 ELSEWHERE = (
     ("C14", "error of the FP8 sum: ctest -R MsampErrorGrowth"),
-    ("C16", "bits of all 2^32 casts: ctest -L exhaustive"),
+    ("C16", "bits of all 2^32 casts: OCTAVO_STRIDE=1 ctest -L exhaustive"),
 )
