@@ -34,7 +34,6 @@ void Te::cast_weight(Pass &p, const WeightCall &c) const {
   if (w.has_rows()) p.record(c[weight_], w.by_rows(), seen.statistics);
 }
 
-// [weight_cast]
 // The same, for ranks that each cast some of the rows.
 WeightCast Te::weight_cast(const WeightCall &c) const {
   const Observation seen = c[w_];
@@ -42,7 +41,6 @@ WeightCast Te::weight_cast(const WeightCall &c) const {
   return {c[cache_], by_recipe(seen), seen.statistics,
           plain_product ? "a product in the host's precision reads the weight itself" : nullptr};
 }
-// [/weight_cast]
 
 // y = x w^T + bias
 void Te::forward(Pass &p, const ForwardCall &c) const {

@@ -23,14 +23,12 @@ void Options::list(plugin::OptionList<Options> &l) {
         "for delayed and current, E4M3 for block, mx, nvfp4 (its scales) and rowwise")
       .choices({"default", "HYBRID", "E4M3", "E5M2"})
       .per_linear();
-  // [per_linear]
   l.add("margin", &O::margin, "the scale is divided by 2^margin; delayed only")
       .range(0, 30)
       .per_linear();
   l.add("interval", &O::interval, "steps between two computations of a scale; only 1 is possible")
       .range(1, 1000000)
       .per_session("no linear has an interval: scales follow every step");
-  // [/per_linear]
   l.add("amax_history_len", &O::amax_history_len, "steps that amax looks back; delayed only")
       .range(1, 65536)
       .per_linear();

@@ -130,7 +130,6 @@ void Te::declare(Slots &s) {
   if (r.dgrad == Operands::kPlain) native.push_back(OCTAVO_VERB_BACKWARD);
   weight_ = s.native_weight(native);
 
-  // [slots]
   WeightCodes codes;
   codes.dtype = r.operand_dtype;
   codes.granularity = r.weight_granularity;
@@ -158,7 +157,6 @@ void Te::declare(Slots &s) {
   }
   if (r.casts_x()) x_ = observe("x", OCTAVO_VERB_FORWARD, SlotRule::Kind::kLinearPool);
   if (r.casts_dy()) dy_ = observe("dy", OCTAVO_VERB_BACKWARD, SlotRule::Kind::kLinearPool);
-  // [/slots]
 }
 
 }  // namespace octavo::te

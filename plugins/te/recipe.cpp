@@ -4,7 +4,6 @@
 namespace octavo::te {
 namespace {
 
-// [recipes]
 // Defaults of Transformer Engine's classes DelayedScaling, Float8CurrentScaling,
 // Float8BlockScaling, MXFP8BlockScaling and NVFP4BlockScaling, and of torchao's recipe "rowwise"
 // (float8/config.py: from_recipe_name at revision 36027d8), in the order of Scaling.
@@ -27,7 +26,6 @@ constexpr struct {
     {"scales of rows, HYBRID", "scales of rows, E4M3",  //
      Profile::kTorchaoRowwise, Format::kE4m3, OCTAVO_PER_ROW, OCTAVO_PER_ROW},
 };
-// [/recipes]
 
 // How an amax becomes a scale, in the order of Profile.
 constexpr struct {

@@ -31,12 +31,10 @@ const plugin::OptionRule<O> kRules[] = {
      "MXFP8 block scaling has no amax history, so options about one contradict it",
      "remove fp8.te.amax_history_len and amax_compute_algo",
      {"use_mxfp8_block_scaling", "amax_history_len", "amax_compute_algo"}},
-    // [rule]
     {[](const O &o) { return scaling_of_profile(o) != o.scaling(); },
      "the profile belongs to another recipe",
      set_key("fp8.te.profile", "\"default\"", ", or the recipe that the profile names"),
      {"profile", "recipe"}},
-    // [/rule]
     {[](const O &o) { return o.fp8_format == Format::kE5m2; },
      "pure E5M2 training is not supported: its 2 bits of mantissa serve gradients only",
      set_key("fp8.te.fp8_format", "\"HYBRID\""),

@@ -4,7 +4,6 @@
 
 #include "host.h"
 
-/* [slots] */
 const octavo_slot *slot_of(const octavo_run *run, uint32_t role, uint32_t owner_kind,
                            uint32_t owner) {
   for (uint32_t id = 0; id < octavo_run_slot_count(run); ++id) {
@@ -22,7 +21,6 @@ int is_stepped(const octavo_run *run, const struct layer *l) {
   return l->linear != OCTAVO_NONE && (owns(run, l->parameter, OCTAVO_ROLE_WEIGHT) ||
                                       owns(run, l->parameter, OCTAVO_ROLE_GRADIENT));
 }
-/* [/slots] */
 
 octavo_tensor view(float *data, int64_t rows, int64_t cols) {
   return (octavo_tensor){data, rows, cols, cols, OCTAVO_F32, 0};
@@ -42,7 +40,6 @@ void describe(struct rank *r, struct layer *l) {
   check(octavo_add_linear(r->run, &d, NULL, &l->linear), "octavo_add_linear");
 }
 
-/* [lend] */
 /* Tensors of this program, where the backend looks at them. All of them before any call is built.
  */
 void lend(struct rank *r, struct layer *l) {
@@ -55,9 +52,7 @@ void lend(struct rank *r, struct layer *l) {
             "octavo_store_native");
   }
 }
-/* [/lend] */
 
-/* [bind] */
 /* The calls of a layer, with their memory. A weight that the backend owns moves there. */
 void bind_calls(struct rank *r, struct layer *l) {
   if (l->linear == OCTAVO_NONE) return;
@@ -84,9 +79,7 @@ void bind_calls(struct rank *r, struct layer *l) {
   l->backward.saved = l->forward.saved;
   l->backward.workspace = memory(octavo_extent_bytes(&plan->backward_workspace, rows));
 }
-/* [/bind] */
 
-/* [owned] */
 /* What the backend steps and reduces, because it owns weights or gradients. */
 void take_owned(struct rank *r) {
   uint32_t stepped[kLayers], reduced[kLayers];
@@ -132,7 +125,6 @@ void take_owned(struct rank *r) {
     check(r->optimizer->write_parameter(r->session, &c), "write_parameter");
   }
 }
-/* [/owned] */
 
 /* The products of a layer that stayed here. */
 static void multiply(const struct rank *r, struct layer *l, int is_backward) {

@@ -76,7 +76,6 @@ static void fill(float *values, int64_t count, uint64_t seed, float width) {
   }
 }
 
-/* [open] */
 /* Configuration, model, seal, memory: once for each rank. */
 static void open_rank(struct rank *r) {
   octavo_open_desc desc = {.size = sizeof desc, .kind = OCTAVO_KIND_OPEN_DESC, .host = &kHost};
@@ -96,9 +95,7 @@ static void open_rank(struct rank *r) {
   const octavo_slot *flag = slot_of(r->run, OCTAVO_ROLE_NONFINITE, OCTAVO_OWNER_SESSION, 0);
   r->nonfinite = flag == NULL ? NULL : octavo_store_address(r->store, flag->id);
 }
-/* [/open] */
 
-/* [reduce] */
 /* The mean over the ranks: gradients in slots by the backend's own plan, gradients of this program
  * by a sum, and what scales are derived from by octavo_store_reduce. */
 static void reduce(struct rank *r) {
@@ -118,9 +115,7 @@ static void reduce(struct rank *r) {
   }
   check(octavo_store_reduce(r->store, r->ranks, NULL), "octavo_store_reduce");
 }
-/* [/reduce] */
 
-/* [optimizer] */
 /* Adam of the backend on what it owns, gradient descent with momentum on the rest. A step in which
  * a cast saw Inf or NaN changes no weight. */
 static void step(struct rank *r) {
@@ -151,9 +146,7 @@ static void step(struct rank *r) {
   e.slots = octavo_store_slots(r->store, OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0);
   check(r->backend->end_step(r->session, &e), "end_step");
 }
-/* [/optimizer] */
 
-/* [checkpoint] */
 /* The store saves what is in slots. Tensors of this program are its own task: rank 0 writes them
  * next to the file of its slots, with the same step. */
 static void keep(struct rank *r, const char *directory, int is_save, uint64_t *at) {
@@ -175,7 +168,6 @@ static void keep(struct rank *r, const char *directory, int is_save, uint64_t *a
   if (!is_whole) perror(path);
   check(is_whole ? OCTAVO_OK : OCTAVO_NO_RESOURCE, path);
 }
-/* [/checkpoint] */
 
 /* The task: what one random linear gives for random x. Every rank has its rows of each batch. */
 static void batch(const struct rank *r, const float *teacher, uint64_t seed, float *x,
@@ -201,7 +193,6 @@ static void *run_rank(void *argument) {
   if (r->arguments->resume != NULL) keep(r, r->arguments->resume, 0, &done);
   for (const uint64_t last = done + (uint64_t)r->arguments->steps; done < last; ++done) {
     batch(r, teacher, done, fc1->x, wanted);
-    /* [step] */
     forward(r, fc1);
     memcpy(fc2->x, fc1->y, (size_t)(r->rows * kHidden) * sizeof(float));
     relu(fc2->x, fc2->x, r->rows * kHidden);
@@ -218,7 +209,6 @@ static void *run_rank(void *argument) {
     backward(r, fc1);
     reduce(r);
     step(r);
-    /* [/step] */
     if (r->id == 0 && (done % 50 == 0 || done + 1 == last))
       printf("step %3llu  loss %.6f\n", (unsigned long long)done + 1, loss);
   }

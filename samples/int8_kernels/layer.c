@@ -18,7 +18,6 @@ enum {
 };
 #define TEXT(literal) ((octavo_str)OCTAVO_STR(literal))
 
-/* [layer] */
 static octavo_status open_layer(octavo_layer_ctx *ctx, const octavo_verdict_sink *sink) {
   octavo_ability q = {.size = sizeof q, .kind = OCTAVO_KIND_ABILITY, .dtype = OCTAVO_BF16};
   octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT, .level = OCTAVO_LEVEL_DEVICE};
@@ -59,9 +58,7 @@ static octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *byte
   *bytes = 0;
   return OCTAVO_OK;
 }
-/* [/layer] */
 
-/* [below] */
 static int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
@@ -85,9 +82,7 @@ static octavo_status convert(void *ctx, octavo_tensor in, octavo_tensor out, uin
   c.accumulate = accumulate;
   return in.rows > 0 ? layer->below->dequantize(layer->below_ctx, &c) : OCTAVO_OK;
 }
-/* [/below] */
 
-/* [quantize] */
 /* The code of the smallest power of two with amax <= 127 of it. */
 static uint8_t scale_code(float amax) {
   int exponent;
@@ -125,9 +120,7 @@ static octavo_status quantize(void *ctx, const octavo_quantize *c) {
     }
   return OCTAVO_OK;
 }
-/* [/quantize] */
 
-/* [gemm] */
 /* The codes for rows `row` and columns `k` of an operand, which may be stored transposed, and their
  * scale. */
 static float read_block(const octavo_tensor *t, const octavo_scale *scales, int turned, int64_t row,
@@ -173,7 +166,6 @@ static octavo_status gemm(void *ctx, const octavo_gemm *c) {
     }
   return OCTAVO_OK;
 }
-/* [/gemm] */
 
 static const octavo_kernels calls = {.size = sizeof calls,
                                      .kind = OCTAVO_KIND_KERNELS,

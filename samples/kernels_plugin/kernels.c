@@ -12,7 +12,6 @@
 #include "octavo/memory.h"
 #include "octavo/plugin.h"
 
-/* [numbers] */
 struct format {
   int mantissa, bias;
   uint8_t largest; /* finite code */
@@ -56,9 +55,7 @@ static float load(const octavo_tensor *t, int64_t row, int64_t col) {
   return is_plain(t->dtype) ? ((const float *)t->data)[at]
                             : decoded[t->dtype == OCTAVO_E5M2][((const uint8_t *)t->data)[at]];
 }
-/* [/numbers] */
 
-/* [device] */
 enum { kDeviceType = 12, kDevices = 1 }; /* DLPack's type, as in the manifest; how many there are */
 
 struct device {
@@ -107,9 +104,7 @@ static octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   out->alignment = 1;
   return OCTAVO_OK;
 }
-/* [/device] */
 
-/* [ability] */
 static int is_code(uint32_t dtype) {
   return dtype == OCTAVO_E4M3FN || dtype == OCTAVO_E5M2;
 }
@@ -137,9 +132,7 @@ static octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *byte
   *bytes = 0;
   return OCTAVO_OK;
 }
-/* [/ability] */
 
-/* [quantize] */
 static void write_codes(octavo_tensor *out, const octavo_tensor *in, float scale, int turned) {
   for (int64_t r = 0; out && r < out->rows; ++r) {
     for (int64_t c = 0; c < out->cols; ++c) {
@@ -181,9 +174,7 @@ static octavo_status quantize(void *ctx, const octavo_quantize *c) {
   if (c->nonfinite && nonfinite > 0) *c->nonfinite = 1;
   return OCTAVO_OK;
 }
-/* [/quantize] */
 
-/* [gemm] */
 /* At most one scale each; codes have K contiguous. */
 static int is_operand(const octavo_tensor *t, const octavo_scale *scale_inv, int turned) {
   const int has_one = !scale_inv || scale_inv->granularity == OCTAVO_PER_TENSOR;
@@ -213,9 +204,7 @@ static octavo_status gemm(void *ctx, const octavo_gemm *c) {
     }
   return OCTAVO_OK;
 }
-/* [/gemm] */
 
-/* [rest] */
 static octavo_status sum_rows(void *ctx, const octavo_sum *c) {
   if (!is_plain(c->in->dtype) || c->in_scale_inv)
     return fail(ctx, OCTAVO_UNSUPPORTED, "sum_rows: expected float32");
@@ -238,9 +227,7 @@ static octavo_status copy(void *ctx, const octavo_copy *c) {
   if (c->bytes > 0) c->in ? memmove(c->out, c->in, c->bytes) : memset(c->out, 0, c->bytes);
   return OCTAVO_OK;
 }
-/* [/rest] */
 
-/* [memory] */
 static octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
   *out = bytes > 0 ? aligned_alloc(256, (bytes + 255) / 256 * 256) : NULL;
   return *out || bytes == 0 ? OCTAVO_OK : fail(ctx, OCTAVO_NO_RESOURCE, "allocate: no memory");
@@ -258,9 +245,7 @@ static octavo_status synchronize(void *ctx) {
   (void)ctx;
   return OCTAVO_OK;
 }
-/* [/memory] */
 
-/* [plugin] */
 static const octavo_kernels kKernels = {.size = sizeof(octavo_kernels),
                                         .kind = OCTAVO_KIND_KERNELS,
                                         .probe_device = probe_device,
@@ -295,4 +280,3 @@ octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin
   *out = &kPlugin;
   return OCTAVO_OK;
 }
-/* [/plugin] */

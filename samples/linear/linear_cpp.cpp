@@ -15,7 +15,6 @@ int main(int argc, char **argv) {
   for (int i = 0; i < M * K; ++i) x[static_cast<size_t>(i)] = static_cast<float>(i % 7 - 3);
   for (int i = 0; i < N * K; ++i) w[i] = static_cast<float>(i % 5 - 2) / 4;
   try {
-    // [use]
     octavo::Settings settings;
     if (argc > 1) settings.path(argv[1]);
     octavo::Run run(settings);
@@ -42,7 +41,6 @@ int main(int argc, char **argv) {
     backward.dx(octavo::view(dx.data(), M, K)).dw(octavo::view(dw.data(), N, K));
     backward.saved(saved.data()).workspace(back.data())();
     end_step();
-    // [/use]
     std::fputs(run.report().c_str(), stdout);
   } catch (const octavo::Error &error) {
     for (const octavo::Diagnostic &d : error.diagnostics())

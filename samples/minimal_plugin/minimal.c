@@ -9,7 +9,6 @@
 #include "octavo/kernels.h"
 #include "octavo/plugin.h"
 
-/* [session] */
 typedef struct parameter {
   int64_t rows, cols; /* N, K */
   uint32_t dtype, flags, slot;
@@ -23,7 +22,6 @@ struct octavo_session {
 };
 
 enum { kWeight = 0, kNonfinite = 1 }; /* positions in a linear's pointer list */
-/* [/session] */
 
 #define TEXT(literal) ((octavo_str)OCTAVO_STR(literal))
 
@@ -37,7 +35,6 @@ static octavo_status fail(const octavo_session_desc *d, octavo_status code, cons
   return code;
 }
 
-/* [check] */
 static void decide(octavo_verdict *v, uint32_t level, uint32_t reason, octavo_str text) {
   v->level = level;
   v->decision = reason == OCTAVO_REASON_NONE ? OCTAVO_ACCEPT : OCTAVO_DECLINE;
@@ -66,7 +63,6 @@ static octavo_status check_session(const octavo_session_desc *d, const octavo_ve
   sink->verdict(sink->ctx, &v);
   return OCTAVO_OK;
 }
-/* [/check] */
 
 static octavo_status list_options(const octavo_option_sink *sink) {
   (void)sink; /* none: [fp8.minimal] has no key */
@@ -89,7 +85,6 @@ static void close_session(octavo_session *s) {
   free(s);
 }
 
-/* [add] */
 static octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *d,
                                    octavo_verdict *v, uint32_t *id) {
   if (d->reserved != 0 || d->flags > (OCTAVO_PARAMETER_LINEAR_WEIGHT | OCTAVO_PARAMETER_FROZEN))
@@ -128,7 +123,6 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, 
   decide(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_NONE, (octavo_str){NULL, 0});
   return OCTAVO_OK;
 }
-/* [/add] */
 
 /* [seal] */
 /* The overflow flag of casts: shared by all linears, combined over ranks by the host. */
@@ -196,7 +190,6 @@ static octavo_status seal(octavo_session *s, const octavo_slot_sink *sink) {
 }
 /* [/seal] */
 
-/* [pass] */
 /* One verb under way. Without `base` nothing runs: the pass only measures the workspace. */
 typedef struct pass {
   const octavo_session_desc *desc;
@@ -255,9 +248,7 @@ static void gemm(pass *p, const octavo_tensor *a, const octavo_scale *a_scale_in
   if (p->status) return;
   p->status = p->base ? p->desc->kernels->gemm(p->desc->kernels_ctx, &call) : measure(p, &call);
 }
-/* [/pass] */
 
-/* [forward] */
 /* y = x w^T + bias. Nothing is saved: backward asks for x again and casts it again. */
 static void forward(pass *p, const parameter *w, const octavo_forward_call *c) {
   const octavo_tensor weight = {c->slots[kWeight], w->rows, w->cols, w->cols, w->dtype, 0};
@@ -275,9 +266,7 @@ static octavo_status linear_forward(const octavo_session *s, const octavo_forwar
   forward(&p, &s->parameters[s->linears[c->linear]], c);
   return p.status;
 }
-/* [/forward] */
 
-/* [backward] */
 /* db takes part in no FP8 arithmetic: it sums in float32 and is converted once. */
 static void sum_rows(pass *p, const octavo_tensor *dy, octavo_tensor *sums, octavo_tensor *db,
                      uint32_t accumulate) {
@@ -323,9 +312,7 @@ static octavo_status linear_backward(const octavo_session *s, const octavo_backw
   backward(&p, &s->parameters[s->linears[c->linear]], c);
   return p.status;
 }
-/* [/backward] */
 
-/* [plan] */
 /* Kernels promise that what they ask for is affine over multiples of 256 rows: two questions do. */
 static octavo_extent extent_of(const pass *at_256, const pass *at_512) {
   const uint64_t small = at_256->used + at_256->kernels, large = at_512->used + at_512->kernels;
@@ -360,9 +347,7 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
   out->weight_workspace = 0;
   return OCTAVO_OK;
 }
-/* [/plan] */
 
-/* [step] */
 static octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
   (void)s, (void)c; /* there is no weight cache */
   return OCTAVO_OK;
@@ -374,9 +359,7 @@ static octavo_status end_step(const octavo_session *s, const octavo_step_call *c
                              NULL,         sizeof(float)};
   return s->desc.kernels->copy(s->desc.kernels_ctx, &clear);
 }
-/* [/step] */
 
-/* [query] */
 static const octavo_backend kBackend = {
     sizeof kBackend, OCTAVO_KIND_BACKEND, list_options, check_session, open_session,
     add_parameter,   add_linear,          seal,         linear_plan,   quantize_weight,
@@ -396,4 +379,3 @@ octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin
   *out = &kPlugin;
   return OCTAVO_OK;
 }
-/* [/query] */

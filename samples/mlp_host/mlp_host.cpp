@@ -26,7 +26,6 @@ void fill(Floats &values, uint64_t seed, float width) {
   }
 }
 
-// [linear]
 // y = x w^T: by the backend, or by loops of this program where the layer stays here.
 class Linear {
  public:
@@ -88,9 +87,7 @@ class Linear {
   uint32_t linear_ = OCTAVO_NONE;
   std::optional<octavo::LinearCalls> calls_;
 };
-// [/linear]
 
-// [optimizer]
 // Adam of the backend, on weights, gradients and moments in its own formats.
 class BackendAdam {
  public:
@@ -118,7 +115,6 @@ class BackendAdam {
   octavo::Buffer workspace_{step_.workspace_bytes()};
   Floats hyper_{OCTAVO_HYPER_COUNT}, sum_{1}, skip_{1};
 };
-// [/optimizer]
 
 // Gradient descent with momentum in float32, for weights of this program.
 void descend(Linear &layer) {
@@ -133,7 +129,6 @@ void relu(const Floats &gate, Floats &values) {
 }
 
 void train(const octavo::Settings &settings) {
-  // [model]
   octavo::Run run(settings);
   Linear fc1(&run, "fc1", kHidden, kInputs, 1), fc2(&run, "fc2", kOutputs, kHidden, 2);
   run.seal();
@@ -150,7 +145,6 @@ void train(const octavo::Settings &settings) {
   std::optional<BackendAdam> adam;  // refuses a backend that owns weights and does not step them
   if (run.optimizer() != nullptr || run.owns(fc1.parameter))
     adam.emplace(run, store, std::vector<uint32_t>{fc1.parameter, fc2.parameter});
-  // [/model]
 
   // A task that is made up: what one random linear gives for random x.
   Linear teacher(nullptr, "teacher", kOutputs, kInputs, 3);
@@ -159,7 +153,6 @@ void train(const octavo::Settings &settings) {
   for (int step = 1; step <= kSteps; ++step) {
     fill(x, 1000 + static_cast<uint64_t>(step), 1);
     teacher.forward(x, wanted);
-    // [step]
     fc1.forward(x, h);
     relu(h, h);
     fc2.forward(h, y);
@@ -174,7 +167,6 @@ void train(const octavo::Settings &settings) {
     if (adam) adam->step(nonfinite);
     if (!adam && (nonfinite == nullptr || *nonfinite == 0)) descend(fc1), descend(fc2);
     if (end_step) (*end_step)();
-    // [/step]
     if (step == 1 || step % 50 == 0) std::printf("step %3d  loss %.6f\n", step, loss);
   }
 }

@@ -19,7 +19,6 @@ static const char kSource[] = {
 static const char *const kNames[] = {EACH_KERNEL(NAME_OF)};
 enum { kDeviceType = 4, kMostDevices = 32, kMostPlatforms = 16 }; /* 4: OpenCL's in DLPack */
 
-/* [device] */
 static struct device devices[kMostDevices];
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -187,9 +186,6 @@ void close_device(void *ctx) {
   free(x);
 }
 
-/* [/device] */
-
-/* [memory] */
 struct block *find(const struct device *d, uintptr_t at, uint64_t bytes) {
   size_t low = 0, high = d->count;
   while (low < high) {
@@ -289,4 +285,3 @@ static octavo_status synchronize(void *ctx) {
 
 const octavo_memory kMemory = {
     sizeof(octavo_memory), OCTAVO_KIND_MEMORY, allocate, release, copy_now, synchronize};
-/* [/memory] */

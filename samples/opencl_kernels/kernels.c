@@ -13,7 +13,6 @@
 enum { kSide = 16, kTile = 64, kGroupX = 4, kGroupY = 16 }; /* as in kernels.cl */
 enum { kItems = 64 }; /* of a work-group, where kernels.cl does not say it */
 
-/* [calls] */
 /* A call that is being queued: the lock is held from `start` to `finish`. */
 struct call {
   const struct context *x;
@@ -104,9 +103,7 @@ static void launch(struct call *c, int64_t groups_x, int64_t groups_y, size_t x,
 static int64_t divide_up(int64_t n, int64_t by) {
   return (n + by - 1) / by;
 }
-/* [/calls] */
 
-/* [ability] */
 static octavo_status describe(void *ctx, octavo_kernels_caps *out) {
   (void)ctx;
   out->id = TEXT(OCTAVO_PLUGIN_ID);
@@ -147,9 +144,7 @@ static octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *byte
   *bytes = 0;
   return OCTAVO_OK;
 }
-/* [/ability] */
 
-/* [quantize] */
 static void need_value(struct call *c, uint32_t dtype) {
   need(c, is_value(dtype), "in.dtype float32, bfloat16, float16 or a code");
 }
@@ -227,9 +222,7 @@ static octavo_status dequantize(void *ctx, const octavo_dequantize *d) {
   launch(&c, divide_up(d->in->cols, kItems), d->in->rows, kItems, 1);
   return finish(&c);
 }
-/* [/quantize] */
 
-/* [scales] */
 static octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_update *u) {
   struct call c = start(ctx, "delayed_scale_update", u->stream);
   need(&c, u->rule >= OCTAVO_RULE_QUOTIENT && u->rule <= OCTAVO_RULE_RECIPROCAL,
@@ -249,9 +242,7 @@ static octavo_status delayed_scale_update(void *ctx, const octavo_delayed_scale_
   launch(&c, divide_up((int64_t)u->n, kItems), 1, kItems, 1);
   return finish(&c);
 }
-/* [/scales] */
 
-/* [gemm] */
 static octavo_status gemm(void *ctx, const octavo_gemm *g) {
   struct call c = start(ctx, "gemm", g->stream);
   need(&c, is_value(g->a->dtype) && is_value(g->b->dtype) && is_plain(g->d->dtype),
@@ -270,9 +261,7 @@ static octavo_status gemm(void *ctx, const octavo_gemm *g) {
   launch(&c, divide_up(g->d->cols, kTile), divide_up(g->d->rows, kTile), kGroupX, kGroupY);
   return finish(&c);
 }
-/* [/gemm] */
 
-/* [sums] */
 static octavo_status sum_rows(void *ctx, const octavo_sum *s) {
   struct call c = start(ctx, "sum_rows", s->stream);
   need_value(&c, s->in->dtype);
@@ -300,9 +289,7 @@ static octavo_status copy(void *ctx, const octavo_copy *m) {
   }
   return finish(&c);
 }
-/* [/sums] */
 
-/* [plugin] */
 static const octavo_kernels kTable = {.size = sizeof(octavo_kernels),
                                       .kind = OCTAVO_KIND_KERNELS,
                                       .probe_device = probe_device,
@@ -339,4 +326,3 @@ octavo_status octavo_plugin_query_1(const octavo_host *host, const octavo_plugin
   *out = &kPlugin;
   return OCTAVO_OK;
 }
-/* [/plugin] */

@@ -19,7 +19,6 @@ typedef struct {
 /* Factors are one float each: a buffer, or null, and the index in it. */
 #define FLOATS(name) global float *name, ulong name##_at
 
-/* [numbers] */
 enum { F16 = 0x1002, F32 = 0x2002, BF16 = 0x1004, E4M3 = 0x080A, E5M2 = 0x080C };
 
 /* The code of a magnitude that is finite: nearest, ties to even, with subnormals. */
@@ -101,9 +100,7 @@ float in_dtype(uint dtype, float value) {
          : dtype == F16 ? decode_f16(encode_f16(value))
                         : value;
 }
-/* [/numbers] */
 
-/* [scales] */
 enum { GIVEN, QUOTIENT, POW2, RECIPROCAL }; /* OCTAVO_RULE_... */
 
 float by_rule(uint rule, float amax, float kept, float largest, int margin) {
@@ -185,9 +182,7 @@ kernel void update(FLOATS(amax), FLOATS(history), FLOATS(scale), FLOATS(counter)
   counter[counter_at + i] =
       finite ? counter[counter_at + i] + 1 : (float)((flags & COUNT_FROM_ONE) != 0);
 }
-/* [/scales] */
 
-/* [casts] */
 enum { SIDE = 16 };
 
 /* A tile: codes of its rows to `out`, and through local memory to `out_t`. */
@@ -217,9 +212,7 @@ kernel void dequantize(bytes_in in, matrix m, FLOATS(factor), bytes_out out, mat
   if (factor) value *= factor[factor_at];
   store(out, o, row, col, accumulate ? load(out, o, row, col) + value : value);
 }
-/* [/casts] */
 
-/* [product] */
 /* A group computes TILE * TILE outputs, each of its 4 * 16 items ROWS * 16 of them. */
 enum { TILE = 64, STEP = 16, ROWS = 4, GROUP_X = 4, GROUP_Y = 16 };
 
@@ -274,9 +267,7 @@ kernel void gemm(bytes_in a, matrix a_m, bytes_in b, matrix b_m, bytes_out d, ma
     }
   }
 }
-/* [/product] */
 
-/* [sums] */
 enum { PIECE = 32, SEGMENT = 256 };
 
 /* A work-item for each column, in fp64: pieces of 32 rows, segments of 256, all. */
@@ -299,4 +290,3 @@ kernel void sum_rows(bytes_in in, matrix m, FLOATS(factor), FLOATS(out), uint ac
   const float sum = (float)total;
   out[out_at + col] = accumulate ? out[out_at + col] + sum : sum;
 }
-/* [/sums] */

@@ -34,7 +34,6 @@ def made():
     return octavo.prepare(model, torch.optim.AdamW(model.parameters(), lr=3e-3), tiny_gpt.CONFIG)
 
 
-# [checkpoint]
 def state_of(model, optimizer):
     weights, moments = get_state_dict(model, optimizer)
     return {"model": weights, "octavo": octavo.Stateful(model), "optimizer": moments}
@@ -53,17 +52,14 @@ def load(model, optimizer, folder):
     dcp.load(state, checkpoint_id=folder / f"step-{max(whole)}")
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     return max(whole)
-# [/checkpoint]
 
 
-# [join]
 def join_ranks(timeout):
     """torchrun keeps its store when it restarts the ranks. A prefix keeps them from the addresses of those before."""
     store, rank, world = next(dist.rendezvous("env://"))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     dist.init_process_group("gloo", store=dist.PrefixStore(f"attempt {attempt}", store), rank=rank, world_size=world,
                             timeout=datetime.timedelta(seconds=timeout))
-# [/join]
 
 
 def train(options):

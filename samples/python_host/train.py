@@ -15,7 +15,6 @@ import cffi
 ROWS, SIZES, STEPS = 64, (32, 64, 16), 100
 
 
-# [read]
 def load(library, include):
     """(ffi, library, constants): all that the headers declare, as the compiler's preprocessor leaves it."""
     source = '#include "octavo/draft/optimizer.h"\n#include "octavo/octavo.h"\n'
@@ -27,7 +26,6 @@ def load(library, include):
     constants = {name: int(value.rstrip("u"), 0) for name, value in re.findall(
         r"^#define OCTAVO_(\w+) (0x\w+|\d+u?)$", preprocess("-dM"), re.M)}
     return ffi, ffi.dlopen(library), constants
-# [/read]
 
 
 class Host:
@@ -124,7 +122,6 @@ class Linear:
         if host.constants["NONE"] in (self.parameter, self.linear):
             sys.exit(f"train.py: {name} is not converted, see the report; this sample has no matrix product itself")
 
-    # [bind]
     def bind(self):
         host, lib = self.host, self.host.lib
         self.owned = []
@@ -152,7 +149,6 @@ class Linear:
             dx=host.tensor(self.dx, ROWS, self.k), workspace=space(plan.backward_workspace),
             dw=host.tensor(self.dw, self.n, self.k) if is_tensor else host.ffi.NULL,
             slots=host.slots("BACKWARD", "LINEAR", self.linear))
-    # [/bind]
 
 
 class Adam:
@@ -208,7 +204,6 @@ def train(library, include, settings):
         rows = [[random() for _ in range(SIZES[0])] for _ in range(ROWS)]
         wanted = [sum(a * b for a, b in zip(row, w)) for row in rows for w in teacher]
         fc1.x[0:ROWS * SIZES[0]] = [value for row in rows for value in row]
-        # [step]
         for layer in layers:
             host.check(backend.quantize_weight(host.session, layer.quantize), "quantize_weight")
         host.check(backend.linear_forward(host.session, fc1.forward), "linear_forward")
@@ -225,7 +220,6 @@ def train(library, include, settings):
             for i in range(layer.n * layer.k):
                 layer.weight[i] -= 0.3 * layer.dw[i]
         host.check(backend.end_step(host.session, end), "end_step")
-        # [/step]
         if step in (1, STEPS) or step % 25 == 0:
             print(f"step {step:3}  loss {sum(e * e for e in errors) / len(errors):.6f}")
     lib.octavo_store_close(host.store)

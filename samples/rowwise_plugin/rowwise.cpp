@@ -20,7 +20,6 @@ using namespace octavo::plugin;
 
 class Rowwise : public Backend<Rowwise> {
  public:
-  // [setup]
   static void check(const Device &, const Options &, Verdicts &verdicts) {
     verdicts.need_product({OCTAVO_E4M3FN, OCTAVO_PER_ROW}, {OCTAVO_E4M3FN, OCTAVO_PER_ROW});
     verdicts.accept("x, w and dy in float8_e4m3fn with scales of rows, dw in high precision");
@@ -32,9 +31,7 @@ class Rowwise : public Backend<Rowwise> {
     backward_ = s.weight_codes("weight_columns", OCTAVO_E4M3FN, kColumns);
     nonfinite_ = s.nonfinite();
   }
-  // [/setup]
 
-  // [verbs]
   void cast_weight(Pass &p, const WeightCall &c) const {
     Codes rows = c[forward_], columns = c[backward_];
     p.cast(c[weight_], rows, power_of_two());
@@ -60,17 +57,14 @@ class Rowwise : public Backend<Rowwise> {
       p.multiply(transposed(c.dy()), transposed(c.x()), c.dw(), nullptr, c.accumulates());
     if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());
   }
-  // [/verbs]
 
  private:
-  // [rule]
   static Cast power_of_two() {
     Cast how;
     how.rule = OCTAVO_RULE_POW2;
     how.eps = 1e-12F;
     return how;
   }
-  // [/rule]
 
   MatrixSlot weight_;
   CodesSlot forward_, backward_;
@@ -79,6 +73,4 @@ class Rowwise : public Backend<Rowwise> {
 
 }  // namespace
 
-// [plugin]
 OCTAVO_PLUGIN(Rowwise, check, declare, cast_weight, forward, backward)
-// [/plugin]

@@ -136,14 +136,12 @@ gpt::RunResult train(const gpt::RunSpec &spec, const gpt::Options &options,
   gpt::RunResult result;
   result.name = spec.name;
   const gpt::AdamWOptions hyper;
-  // [prepare]
   Model model(options.size, options.seed);
   const at::Device device(options.device == "cuda" ? at::kCUDA : at::kCPU, 0);
   model->to(device);
   torch::optim::AdamW adamw(groups_of(model, hyper));
   octavo::torch::Prepared optimizer =
       octavo::torch::prepare(*model, adamw, config_of(spec, options));  // FP8: 1 of 3
-  // [/prepare]
   describe(result, model, optimizer);
 
   for (int64_t step = 0; step < options.steps && !gpt::interrupted(); ++step) {
@@ -160,11 +158,9 @@ gpt::RunResult train(const gpt::RunSpec &spec, const gpt::Options &options,
       const Autocast autocast(spec.kind == gpt::RunSpec::Kind::kBf16, device.type());
       loss = loss_of(model, batch);
     }
-    // [step]
     loss.backward();
     record.grad_norm = optimizer.clip_grad_norm_(hyper.clip);  // FP8: 3 of 3
     optimizer.step();
-    // [/step]
 
     record.loss = loss.item<double>();
     record.skipped = optimizer.step_was_skipped();

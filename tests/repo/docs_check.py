@@ -148,12 +148,21 @@ def update(root):
     return check(root)
 
 
+def check_markers(marked, quoted):
+    return [f"{path}: no page quotes [{name}]; remove its markers"
+            for path, name in sorted(marked) if f"{path}#{name}" not in quoted]
+
+
 def check(root):
     root = pathlib.Path(root)
     faults, count, kinds = [], 0, collections.Counter()
+    marked, quoted = set(), set()
     for path in tree.files(root):
         text = tree.text(root, path)
         faults += check_names(path, text)
+        quoted |= set(re.findall(r"<!-- from: (\S+#\S+) -->", text))
+        if path.suffix != ".md" and path.parts[:3] != ("tests", "abi", "v1_rc4"):
+            marked |= {(path, m[2]) for m in map(MARKER.match, text.splitlines()) if m and m[1]}
         if path.suffix == ".md":
             found, of_page = check_blocks(root, path, text)
             faults += check_links(root, path, text) + found
@@ -161,6 +170,7 @@ def check(root):
     print(f"{count} pages, {kinds['from'] + kinds['diff']} quoted regions, {kinds['run']} shell blocks "
           f"and {kinds['output']} outputs and {kinds['config']} configurations for docs_run.py, "
           f"{kinds['not run']} blocks with a reason")
+    faults += check_markers(marked, quoted)
     if count == 0 or kinds["from"] + kinds["diff"] == 0:
         faults.append("expected pages with quoted regions, found none; the check would be empty")
     return faults
@@ -200,7 +210,7 @@ PLANTED = [
 
 
 def self_test():
-    source = "/* x */\n/* [a] */\nint a;\n/* [/a] */\n  // [b]\n  int b;\n\n    int c;\n  // [/b]\n"
+    source = "/* x */\n/* [a] */\nint a;\n/* [/a] */\n  // [b]\n  int b;\n\n    int c;\n  // [/b]\n// [c]\n// [/c]\n"
     wrong = []
     with tempfile.TemporaryDirectory() as directory:
         for name, content in {"x.c": source, "b.md": "## Two words\n", "a.py": "x\none\n",
@@ -209,6 +219,8 @@ def self_test():
         for number, (page, _) in enumerate(PLANTED):
             pathlib.Path(directory, f"page{number}.md").write_text(page)
         faults = check(directory)
+    if "x.c: no page quotes [c]; remove its markers" not in faults:
+        wrong.append("expected a fault for the markers that no page quotes")
     for number, (page, wanted) in enumerate(PLANTED):
         mine = [f for f in faults if f.startswith(f"page{number}.md:")]
         expected = wanted.split("|") if wanted else []

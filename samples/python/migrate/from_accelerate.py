@@ -16,7 +16,6 @@ CONFIG = pathlib.Path(__file__).with_name("from_te.toml")
 def main(steps):
     """Trains, and returns the model and its losses."""
     losses = []
-    # [train]
     accelerator = Accelerator(mixed_precision="fp8", octavo_config=CONFIG, cpu=True)
     model = tiny_gpt.Gpt()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -28,7 +27,6 @@ def main(steps):
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    # [/train]
     return model, losses
 
 

@@ -14,7 +14,6 @@ CONFIG = pathlib.Path(__file__).with_suffix(".toml")
 def main(steps):
     """Trains, and returns the model and its losses."""
     losses = []
-    # [train]
     model = tiny_gpt.Gpt()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     model, optimizer = octavo.prepare(model, optimizer, CONFIG)
@@ -26,7 +25,6 @@ def main(steps):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item())
-    # [/train]
     return model, losses
 
 

@@ -11,7 +11,6 @@ import tiny_gpt
 CONFIG = pathlib.Path(__file__).with_suffix(".toml")
 
 
-# [weights]
 # LayerNormMLP has five parameters; in the new model they are in three modules of its parent.
 PLACES = {"layer_norm_weight": "norm_2.weight", "layer_norm_bias": "norm_2.bias", "fc1_weight": "up.weight",
           "fc1_bias": "up.bias", "fc2_weight": "down.weight", "fc2_bias": "down.bias"}
@@ -28,13 +27,11 @@ def weights_of(saved):
             module = module.rpartition(".")[0]
         weights[f"{module}.{PLACES.get(last, last)}"] = value
     return weights
-# [/weights]
 
 
 def main(steps, saved=None):
     """Trains, from a state_dict of Transformer Engine where there is one. Returns the model and its losses."""
     losses = []
-    # [train]
     model = tiny_gpt.Gpt()  # modules of torch.nn
     if saved is not None:
         model.load_state_dict(weights_of(saved))
@@ -47,7 +44,6 @@ def main(steps, saved=None):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    # [/train]
     return model, losses
 
 

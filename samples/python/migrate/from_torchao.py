@@ -14,7 +14,6 @@ CONFIG = pathlib.Path(__file__).with_suffix(".toml")
 def main(steps):
     """Trains, and returns the model and its losses."""
     losses = []
-    # [train]
     model = tiny_gpt.Gpt()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     model, optimizer = octavo.prepare(model, optimizer, CONFIG)
@@ -24,7 +23,6 @@ def main(steps):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    # [/train]
     return model, losses
 
 

@@ -6,27 +6,22 @@
 use octavo_sys::sys::*;
 use octavo_sys::*;
 
-// [options]
 octavo_sys::options! {
     pub struct Options {
         /// keeps FP8 codes of the weights between steps; false: casts them in every call
         weight_cache: bool = true,
     }
 }
-// [/options]
 
-// [slots]
 /// Handles of the session's slots. Without a cache the verbs read the weight itself.
 struct Current {
     weight: MatrixSlot,
     cache: Option<CodesSlot>,
 }
-// [/slots]
 
 impl Backend for Current {
     type Options = Options;
 
-    // [open]
     fn open(slots: &mut Slots, options: Options) -> Result<Self, Error> {
         slots.nonfinite();
         let (readers, cache) = if options.weight_cache {
@@ -37,9 +32,7 @@ impl Backend for Current {
         };
         Ok(Current { weight: slots.native_weight(&readers), cache })
     }
-    // [/open]
 
-    // [verbs]
     fn quantize_weight<'c>(&self, p: &mut Pass<'c>, c: &WeightCall<'c>) -> Done {
         match self.cache {
             Some(cache) => p.cast(c.at(self.weight), c.at(cache)),
@@ -77,7 +70,6 @@ impl Backend for Current {
             None => Ok(()),
         }
     }
-    // [/verbs]
 }
 
 impl Current {
@@ -98,6 +90,4 @@ impl Current {
     }
 }
 
-// [plugin]
 octavo_sys::plugin!(Current);
-// [/plugin]

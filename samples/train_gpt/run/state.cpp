@@ -135,12 +135,10 @@ void save_state(Replica &replica, const std::string &directory, const json &key,
   const std::string name = checkpoint_name(steps, attempt);
   const std::string checkpoint = directory + "/" + name;
   try {
-    // [save]
     // All ranks keep the same slots unless they share states out.
     const octavo::Store *store = replica.octavo().store();
     if (store != nullptr && (root || replica.octavo().sharded()))
       store->save(checkpoint, static_cast<uint64_t>(steps));
-    // [/save]
   } catch (const octavo::Error &e) {
     throw UserError("--save: " + checkpoint, "a checkpoint that can be written", e.what(),
                     "follow the message above; the checkpoint before is as it was");
@@ -161,9 +159,7 @@ int64_t load_state(Replica &replica, const std::string &directory, const json &k
   if (octavo::Store *store = replica.octavo().store(); store != nullptr) {
     uint64_t saved = 0;
     try {
-      // [load]
       saved = store->load(checkpoint);  // then every weight is due to be quantized
-      // [/load]
     } catch (const octavo::Error &e) {
       throw UserError("--resume: " + checkpoint, "slots of this run", e.what(),
                       "follow the message above, or " + checkpoint_remedy(checkpoint));

@@ -95,7 +95,6 @@ def test_plain_values_load_before_and_after_prepare():
 def test_torchao_ends_at_the_same_loss():
     pytest.importorskip("torchao.float8", reason="torchao is not installed (the group oracles has it)")
     steps, losses = 20, []
-    # [torchao]
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     model = tiny_gpt.Gpt()
@@ -108,7 +107,6 @@ def test_torchao_ends_at_the_same_loss():
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    # [/torchao]
     ours = sample("torchao").main(steps)[1]
     assert ours == pytest.approx(losses, rel=1e-3) and ours != losses
 

@@ -58,9 +58,7 @@ def test_a_state_of_adamw_goes_on(level):
     source, sourced = plain()
     model, optimizer = prepared(level, source)
     state = sourced.state_dict()
-    # [from_torch]
     optimizer.load_state_dict(state)  # of torch.optim.AdamW
-    # [/from_torch]
     found, expected = optimizer.state_dict()["state"], sourced.state_dict()["state"]
     assert found.keys() == expected.keys()
     for at, own in expected.items():
@@ -80,12 +78,10 @@ def test_a_state_of_adamw_goes_on(level):
 def test_the_state_goes_back_to_torch(level):
     model, optimizer = prepared(level)
     learn(model, optimizer, 4)
-    # [to_torch]
     state = optimizer.state_dict()
     octavo.restore(model)
     plain_optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
     plain_optimizer.load_state_dict(state)
-    # [/to_torch]
     assert all(float(s["step"]) == 4 for s in plain_optimizer.state.values()) and len(plain_optimizer.state) == 6
     losses = learn(model, plain_optimizer, 4)
     assert losses[-1] < losses[0]

@@ -188,9 +188,7 @@ class Block(nn.Module):
 @pytest.mark.parametrize("overrides", BACKENDS, ids=IDS)
 def test_functional_code_runs_in_fp8_on_request(overrides, calls):
     plain, x = nn.Sequential(Block(), Block()), torch.randn(4, 8, 64)
-    # [functional]
     model, _ = octavo.prepare(copy.deepcopy(plain), overrides=overrides, functional=["*.w_in", "0.w_out"])
-    # [/functional]
     assert list(session(model).sites) == ["0.w_in", "0.w_out", "1.w_in"]
     found = passes(model, x)
     assert len(calls) == 3

@@ -54,7 +54,6 @@ class Batches {
   Fault fault_;
 };
 
-// [restart]
 // The step of the last checkpoint that every rank has whole; 0: none.
 int64_t last_step(Accelerator &accelerator, const std::string &folder) {
   int64_t step = kSteps;
@@ -81,7 +80,6 @@ void train(const Config &config, const std::string &folder, const Fault &fault) 
     optimizer.with_plain_weights([&] { torch::save(model, folder + "/model.pt"); });
   accelerator.print("steps " + std::to_string(done + 1) + " to " + std::to_string(kSteps));
 }
-// [/restart]
 
 }  // namespace
 

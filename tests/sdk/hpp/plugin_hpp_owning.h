@@ -21,7 +21,6 @@ struct Owning : plugin::Backend<Owning>, plugin::Optimizer<Owning>, plugin::Grad
     return r;
   }
 
-  // [owned]
   void declare(plugin::Slots &s) {
     Rule w = tensor("weight", OCTAVO_ROLE_WEIGHT, OCTAVO_F16, is_owned);
     w.flags = OCTAVO_SLOT_CHECKPOINT;
@@ -32,7 +31,6 @@ struct Owning : plugin::Backend<Owning>, plugin::Optimizer<Owning>, plugin::Grad
     g.update({OCTAVO_VERB_BACKWARD, OCTAVO_VERB_REDUCE}).read({OCTAVO_VERB_OPTIMIZER_STEP});
     gradient = s.matrix(g);
     nonfinite = s.nonfinite();
-    // [/owned]
     Rule host =
         tensor("weight", OCTAVO_ROLE_WEIGHT, 0, [](const Parameter &p) { return !is_owned(p); });
     host.flags = OCTAVO_SLOT_NATIVE;
@@ -91,7 +89,6 @@ struct Owning : plugin::Backend<Owning>, plugin::Optimizer<Owning>, plugin::Grad
     if (c.wants_db()) p.add_column_sums(c.dy(), c.db(), c.accumulates());
   }
 
-  // [optimizer]
   plugin::Algorithm algorithm() const { return plugin::kAdamW; }
   // The f16 weight is widened, stepped in f32 and cast again with the scale of the result.
   void step(plugin::Pass &p, const plugin::StepGroup &g) const {
@@ -108,9 +105,7 @@ struct Owning : plugin::Backend<Owning>, plugin::Optimizer<Owning>, plugin::Grad
     how.rule = OCTAVO_RULE_MSAMP;
     p.cast(c.plain, out, how);
   }
-  // [/optimizer]
 
-  // [gradients]
   // The mean of f32 gradients: one sum over ranks of all of them, one after the other.
   void reduce(plugin::Reduction &r) const {
     const uint64_t n = r.elements();
@@ -138,7 +133,6 @@ struct Owning : plugin::Backend<Owning>, plugin::Optimizer<Owning>, plugin::Grad
       });
     });
   }
-  // [/gradients]
 
   plugin::CodesSlot weight;
   plugin::MatrixSlot gradient;

@@ -1,7 +1,6 @@
 /* A host in plain C that uses octavo_nccl.h: the code of docs/nccl.md. */
 #include "tests/host_adapters/ranks/nccl/host_example.h"
 
-/* [open] */
 octavo_status open_ranks(const struct launcher *l, const octavo_host *host, octavo_str library,
                          octavo_nccl **out) {
   octavo_nccl_id id = {{0}};
@@ -21,9 +20,7 @@ octavo_status open_ranks(const struct launcher *l, const octavo_host *host, octa
   desc.deadline_ms = 120000;
   return octavo_nccl_open(&desc, out);
 }
-/* [/open] */
 
-/* [step] */
 octavo_status combine_gradients(const struct launcher *l, octavo_nccl *ranks,
                                 const struct step *s) {
   const octavo_collective *c = octavo_nccl_collective(ranks);
@@ -37,9 +34,7 @@ octavo_status combine_gradients(const struct launcher *l, octavo_nccl *ranks,
   if (status != OCTAVO_OK) octavo_nccl_abort(ranks); /* the others need not wait for this one */
   return status;
 }
-/* [/step] */
 
-/* [again] */
 /* After a failure, on every rank, once the launcher has brought them together: the weights and the
  * optimizer's state then come from the last checkpoint. */
 octavo_status open_again(const struct launcher *l, const octavo_host *host, octavo_str library,
@@ -49,4 +44,3 @@ octavo_status open_again(const struct launcher *l, const octavo_host *host, octa
   *ranks = NULL;
   return open_ranks(l, host, library, ranks);
 }
-/* [/again] */
