@@ -43,6 +43,10 @@ struct Lane {
   uint64_t warp_operations = 0;
   uint64_t given[2] = {};  // by the last two operations of its warp
   char met[2] = {};        // of the first lane: what its warp signals in them
+  struct {
+    unsigned lanes, mask;
+    uint64_t operation;
+  } arrived[2] = {};  // of the first lane: so many of its warp are not missing in these operations
   LogicalThread logical;
 };
 
@@ -95,6 +99,7 @@ class Block {
     for (Lane &lane : lanes_) {
       lane.waits_for = Lane::kNothing;
       lane.warp_operations = 0;
+      lane.arrived[0] = lane.arrived[1] = {};
     }
     order_ = script().order;
     if (order_ == Script::Order::kBackward && turns_.front() == 0)
@@ -193,7 +198,7 @@ class Block {
     return ran;
   }
 
-  bool is_ready(const Lane &lane) const {
+  bool is_ready(const Lane &lane) {
     switch (lane.waits_for) {
       case Lane::kNothing: return true;
       case Lane::kBarrier: return lane.barriers != barriers_;
@@ -203,9 +208,12 @@ class Block {
   }
   // A lane that is one operation ahead has kept its value of this one. Lanes beyond the block's
   // size do not exist, as in a mask of 32 ones.
-  bool all_arrived(const Lane &lane) const {
+  bool all_arrived(const Lane &lane) {
     const unsigned first = lane.index / kWarp * kWarp;
-    for (unsigned i = 0; i < kWarp && first + i < lanes_.size(); ++i) {
+    auto &arrived = lanes_[first].arrived[lane.warp_operations % 2];
+    if (arrived.operation != lane.warp_operations || arrived.mask != lane.mask)
+      arrived = {0, lane.mask, lane.warp_operations};
+    for (unsigned &i = arrived.lanes; i < kWarp && first + i < lanes_.size(); ++i) {
       if ((lane.mask >> i & 1) != 0 && lanes_[first + i].warp_operations < lane.warp_operations)
         return false;
     }
