@@ -18,7 +18,7 @@ TESTS = pathlib.Path(os.environ["OCTAVO_FAKE"])
 EACH = pytest.mark.parametrize("overrides", [te("delayed", telemetry=True), te("current"), te("block"), te("mx"),
                                              msamp("O1"), msamp("O2")],
                                ids=["delayed", "current", "block", "mx", "O1", "O2"])
-SEEDS = (1, 2, 3)
+SEED = int(os.environ.get("OCTAVO_SEED", "1"))  # of the orders, another one in each round of tests/soak.py
 
 
 @pytest.fixture(scope="module")
@@ -233,12 +233,11 @@ def expect_alike(device, run):
     """run() has equal bits late and at once."""
     device.octavo_fake_lazy(0)
     expected = run()
-    for seed in SEEDS:
-        device.octavo_fake_lazy(seed)
-        found = run()
-        assert len(found) == len(expected)
-        for i, (a, b) in enumerate(zip(found, expected)):
-            assert torch.equal(a, b), f"seed {seed}: number {i} differs in {(a != b).sum()} of {a.numel()} elements"
+    device.octavo_fake_lazy(SEED)
+    found = run()
+    assert len(found) == len(expected)
+    for i, (a, b) in enumerate(zip(found, expected)):
+        assert torch.equal(a, b), f"number {i} differs in {(a != b).sum()} of {a.numel()} elements"
 
 
 @EACH
