@@ -6,8 +6,8 @@
  *      | add_parameter, add_linear (any order, weight before its linear)  |
  *      +------------> seal -> SEALED ------- add_*, seal again -----------+
  *                               |
- *   one step:  quantize_weight   every weight before the first forward of its linears, if there is
- *                                one, changed or not; again after a change, a load, a later seal
+ *   one step:  quantize_weight   before the first forward of its linears in the step, each weight,
+ *                                changed or not; again after a change, a load, a later seal
  *              { linear_forward -> linear_backward }*   any order, batch size, thread, repetition
  *              host: combine REDUCE slots over ranks; step the weights
  *              end_step          once; the only verb that changes scales and clears accumulators
@@ -20,15 +20,15 @@
  * call counts, a failed one does not, and a later seal does not undo it.
  *
  * Scales change only in end_step, so a recomputed forward is bit-identical to the first. The amax
- * of a weight enters its history by quantize_weight only. A run that leaves it out after a skipped
- * step, since no weight changed, has other scales than a run that was resumed there. Codes have the
- * scales of their quantize_weight: an evaluation that follows end_step quantizes first, or differs
- * from one in a run that was resumed there.
+ * of a weight enters its history by quantize_weight only. A host that leaves it out, for a weight
+ * without a forward in the step or after a skipped one, has other scales from then on than a host
+ * that does not, or a run that was resumed there. Codes have the scales of their quantize_weight:
+ * an evaluation after end_step quantizes first, or differs from one in a resumed run.
  *
- * If a setup verb fails, the session is unchanged. If a step or hot verb fails, the outputs and
- * accumulators of that call are undefined, and so are the gradients that it adds to; everything
- * else is unchanged and the session remains usable. A host that goes on drops these gradients and
- * sets the accumulators, of pools the columns in the call's list, to their initial value.
+ * If a setup verb fails, the session is unchanged. If a step or hot verb fails, its outputs (of
+ * end_step the slots with UPDATE) and the gradients that it adds to are undefined; an accumulator
+ * has gained all, a part or nothing of what the call records; all else is unchanged. A host that
+ * goes on drops these gradients, and after a failed end_step continues from a checkpoint.
  *
  * Need not be called: a verb without an access to any slot of its list, and a verb with M = 0 that
  * is not to overwrite; a forward with M = 0 is left out only together with its backward. Must not

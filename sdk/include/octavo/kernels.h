@@ -356,10 +356,10 @@ typedef struct octavo_pack {
  * OCTAVO_UNSUPPORTED (get_extension: null) and reports nothing.
  *
  * A host may open a session with its own table in front of kernels, which for example executes
- * calls later. It answers OCTAVO_UNSUPPORTED to values that its headers do not have, and
- * OCTAVO_NO_RESOURCE where its queue is full. A backend calls neither probe_device, open_device nor
- * close_device, makes no call that `ability` declines, and none to find out whether it is refused.
- */
+ * calls later. It answers OCTAVO_UNSUPPORTED to values that its headers do not have, and, writing
+ * nothing, OCTAVO_NO_RESOURCE where its queue is full. A backend calls neither probe_device,
+ * open_device nor close_device, makes no call that `ability` declines, and none to find out whether
+ * it is refused. */
 struct octavo_kernels {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_KERNELS */
