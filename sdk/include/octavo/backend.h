@@ -41,8 +41,8 @@
  *     in between: the rules of scales say what an amax of 0 does, and history_flags of
  *     octavo_delayed_scale_update whether it enters. Without end_step, accumulators keep growing
  *     and scales stay.
- *   - a recomputed forward: it accumulates again, which changes no MAX, and counts twice in SUM
- *     slots. Those are telemetry.
+ *   - a recomputed forward, or a backward in two calls: each accumulates, which changes no MAX,
+ *     and counts twice in SUM slots. Those are telemetry.
  *   - another weight between a forward and its backward: after quantize_weight, backward takes the
  *     codes that are then in the cache. A host that wants those of the forward keeps or restores
  *     the cache.
@@ -238,8 +238,8 @@ enum {
 };
 
 /* Arguments of linear_backward: dx = dy w, dw += dy^T x, db += column sums of dy. An output that is
- * null is not computed, in any call; a call without outputs need not record. dy, x, dx, dw and db
- * are f32, bf16 or f16, each on its own, whatever gradient_dtype is. */
+ * null is not computed, in any call. A call records dy whatever its outputs are, but need not if
+ * it has none. dy, x, dx, dw and db are f32, bf16 or f16 each, whatever gradient_dtype is. */
 typedef struct octavo_backward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_BACKWARD_CALL */
