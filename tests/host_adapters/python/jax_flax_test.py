@@ -140,7 +140,7 @@ def next_tokens(seed, rows=8):
 
 def lm_losses(config, is_scanned=False, steps=20):
     model = Lm(is_scanned)
-    variables = model.init(jax.random.key(0), next_tokens(0)[:, :-1])
+    variables = jax.jit(model.init)(jax.random.key(0), next_tokens(0)[:, :-1])  # else JAX compiles each operation
     state, variables = linen.prepare(model, variables, next_tokens(0)[:, :-1], overrides=config)
 
     def loss(p, tokens):
@@ -159,7 +159,7 @@ def lm_losses(config, is_scanned=False, steps=20):
     for i in range(steps):
         value, p, tx_state, state = step(p, tx_state, state, next_tokens(i))
         losses.append(float(value))
-    plain = loss(p, next_tokens(99))  # outside of octavo.jax's functions the model is JAX's own
+    plain = jax.jit(loss)(p, next_tokens(99))  # outside of octavo.jax's functions the model is JAX's own
     np.testing.assert_allclose(oj.evaluate(loss)(first, p, next_tokens(99)), plain, rtol=1e-5)
     return state, losses
 
@@ -187,7 +187,7 @@ class Mlp(nn.Module):
 
 def test_dense_of_linen_with_weights_of_the_backend():
     model, x = Mlp(), digits(0)[0]
-    variables = model.init(jax.random.key(0), x)
+    variables = jax.jit(model.init)(jax.random.key(0), x)
     loss = lambda p, x, y: cross_entropy(model.apply({"params": p}, x), y)  # noqa: E731
     plain = train(loss, variables["params"])
     for config in (overrides("current"), {"layers.min_gain": "off", **msamp()}):

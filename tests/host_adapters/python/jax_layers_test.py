@@ -44,7 +44,7 @@ def test_layers_of_nnx_run_in_fp8_or_are_named():
     graph, p = nnx.split(model)
     plain_graph, q = nnx.split(other)
     of = lambda p, graph: jnp.sum(nnx.merge(graph, p)(x)**2)  # noqa: E731
-    expected, expected_gradients = jax.value_and_grad(lambda q: of(q, plain_graph))(q)
+    expected, expected_gradients = jax.jit(jax.value_and_grad(lambda q: of(q, plain_graph)))(q)
     value, gradients, after = oj.value_and_grad(lambda p: of(p, graph))(state, p)
     assert float(value) == pytest.approx(float(expected), rel=0.3) and float(value) != float(expected)
     for found, right in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected_gradients)):
@@ -94,7 +94,7 @@ def test_the_head_of_an_embedding_and_loops_of_nnx():
     graph, p, rest = nnx.split(model, nnx.Param, ...)
     plain_graph, q, _ = nnx.split(other, nnx.Param, ...)
     value, gradients, after = oj.value_and_grad(of(graph))(state, p, rest)
-    expected, right = jax.value_and_grad(of(plain_graph))(q, rest)
+    expected, right = jax.jit(jax.value_and_grad(of(plain_graph)))(q, rest)
     assert float(value) == pytest.approx(float(expected), rel=0.2) and float(value) != float(expected)
     found, right = gradients["embed"]["embedding"][...], right["embed"]["embedding"][...]
     assert float(jnp.linalg.norm(found - right)) < 0.2 * float(jnp.linalg.norm(right))
@@ -155,13 +155,13 @@ class Mixed(nn.Module):
 
 def test_layers_of_linen_run_in_fp8_or_are_named():
     model, x = Mixed(), batch()
-    variables = model.init(jax.random.key(0), x)
+    variables = jax.jit(model.init)(jax.random.key(0), x)  # else JAX compiles each operation
     state, given = linen.prepare(model, variables, x, overrides=overrides("current"))
     assert same(variables, given) and set(state.accepted) == {"general", "einsum", "dense"}
     assert set(state.session.left_out) == {"own", "conv"}
     of = lambda v: jnp.sum(model.apply(v, x)**2)  # noqa: E731
     value, gradients, after = oj.value_and_grad(of)(state, variables)
-    expected, expected_gradients = jax.value_and_grad(of)(variables)
+    expected, expected_gradients = jax.jit(jax.value_and_grad(of))(variables)
     assert float(value) == pytest.approx(float(expected), rel=0.3) and float(value) != float(expected)
     for found, right in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected_gradients)):
         assert float(jnp.linalg.norm(found - right)) <= 0.3 * float(jnp.linalg.norm(right)) + 1e-5
@@ -183,7 +183,7 @@ def test_models_of_linen_with_equal_names():
             return nn.Dense(32)(nn.relu(nn.Dense(self.width)(x)))
 
     models, x = [Small(48), Small(96), nn.Dense(16)], batch()
-    variables = [model.init(jax.random.key(i), x) for i, model in enumerate(models)]
+    variables = [jax.jit(model.init)(jax.random.key(i), x) for i, model in enumerate(models)]
     states = [linen.prepare(m, v, x, overrides=overrides())[0] for m, v in zip(models, variables)]
     outputs = lambda vs: [model.apply(v, (i + 1) * x) for i, (model, v) in enumerate(zip(models, vs))]  # noqa: E731
     _, after = oj.record(outputs)(states, variables)
