@@ -1,8 +1,6 @@
-"""samples/python: each script runs, and differs from its plain twin by three lines at most.
-
-It takes most of a minute, since each script and its twin start torch and train to their end.
-"""
+"""samples/python: each script runs, and differs from its plain twin by three lines at most."""
 import difflib
+import importlib
 import os
 import pathlib
 import re
@@ -10,6 +8,8 @@ import subprocess
 import sys
 
 import pytest
+
+import torchrun
 
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / "samples" / "python"
 SCRIPTS = ["pytorch", "ddp", "with_accelerate", "trainer", "with_lightning"]
@@ -25,10 +25,8 @@ def changed_lines(plain, fp8):
 
 
 def run(script, tmp_path, steps=6, path=None, arguments=None):
-    launcher = (["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-                if script.stem == "ddp" else [])
     done = subprocess.run(
-        [sys.executable, "-B", *launcher, str(script), "--steps", str(steps),
+        [sys.executable, "-B", str(script), "--steps", str(steps),
          *(["--folder", str(tmp_path / "out")] if arguments is None else arguments)],
         capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PATH": path or os.environ["PATH"]})
@@ -54,11 +52,18 @@ def test_changed_lines_are_counted():
     assert changed_lines(["a", "b"], ["b"]) == 1
 
 
+@pytest.fixture(scope="module")
+def imported():
+    """What takes seconds to import: each script runs in a fork."""
+    for name in ("torch._dynamo", "accelerate", "lightning", "transformers.trainer"):
+        importlib.import_module(name)
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_both_versions_train(name, tmp_path):
-    plain = losses(run(FOLDER / "plain" / f"{name}.py", tmp_path))
-    output = run(FOLDER / f"{name}.py", tmp_path)
-    fp8 = losses(output)
+def test_both_versions_train(name, tmp_path, imported):
+    plain, output = (torchrun.ranks_of(lambda folder, place=place: torchrun.printed(name, place, folder, steps=6), tmp_path,
+                                       world=2 if name == "ddp" else 1)[0] for place in ("plain", "."))
+    plain, fp8 = losses(plain), losses(output)
     assert len(plain) == len(fp8) > 0
     assert fp8[-1] == pytest.approx(plain[-1], rel=0.02)
     assert fp8 != plain
@@ -67,8 +72,8 @@ def test_both_versions_train(name, tmp_path):
 
 
 def test_the_first_run_reports_what_its_page_shows(tmp_path):
-    output = run(FOLDER / "first_run.py", tmp_path, steps=2, arguments=[])
-    assert len(losses(output)) == 2
+    output = run(FOLDER / "first_run.py", tmp_path, steps=1, arguments=[])
+    assert len(losses(output)) == 1
     page = (FOLDER.parents[1] / "docs" / "first_run.md").read_text()
     shown = page[page.index("```text\n") + 8:].partition("```")[0].splitlines()
     reported = {" ".join(line.split()) for line in output.splitlines()}

@@ -16,6 +16,7 @@ import time
 import traceback
 
 import torch
+import torch._dynamo  # the first optimizer of each rank would import it, for seconds
 import torch.distributed as dist
 
 SAMPLES = pathlib.Path(__file__).resolve().parents[3] / "samples" / "python"
@@ -118,18 +119,21 @@ def sharding_on_cpus():
         os.environ.pop("ACCELERATE_USE_FSDP", None)
 
 
+def printed(name, place, folder, steps):
+    """What this rank prints in a sample. place: "." or "plain"."""
+    text, before = io.StringIO(), sys.argv
+    sys.argv = [name, "--steps", str(steps), "--folder", str(folder / place / "out")]
+    try:
+        with contextlib.redirect_stdout(text):
+            runpy.run_path(str(SAMPLES / place / f"{name}.py"), run_name="__main__")
+    finally:
+        sys.argv = before
+    return text.getvalue()
+
+
 def sample(name, folder, steps=4):
     """What this rank prints in a sample and in its plain version: [losses of the plain one, losses, text]."""
-    texts = []
-    for place in ("plain", "."):
-        printed, before = io.StringIO(), sys.argv
-        sys.argv = [name, "--steps", str(steps), "--folder", str(folder / place / "out")]
-        try:
-            with contextlib.redirect_stdout(printed):
-                runpy.run_path(str(SAMPLES / place / f"{name}.py"), run_name="__main__")
-        finally:
-            sys.argv = before
-        texts.append(printed.getvalue())
+    texts = [printed(name, place, folder, steps) for place in ("plain", ".")]
     return [*([float(v) for v in re.findall(r"\bloss (\d+\.\d+)", text)] for text in texts), texts[1]]
 
 
