@@ -55,6 +55,8 @@ CAMPAIGNS = [
              34000, variables={"OCTAVO_STRIDE": "1"}),
     Campaign("casts", "numbers of 32 bits, each to float16 and to both formats of 8 bits", r"^Float(8|16)Exhaustive\.", 3 << 32,
              variables={"OCTAVO_STRIDE": "1"}),
+    Campaign("sizes", "sizes of the linear of every recipe of te", r"^Recipes/TeAllSizes\.", 5 * 36**3,
+             variables={"OCTAVO_STRIDE": "1"}),
     Campaign("calls", "calls of the system of octavo and its helper, each of which fails once with one of Linux's errors",
              r"^All/SystemCalls\.", 3 * 7000, variables={"OCTAVO_SYSTEM_CALLS": "7000"}),
     Campaign("hostile", "damaged libraries through the check and its helper", r"^HostileFiles\.seeded", 1500),

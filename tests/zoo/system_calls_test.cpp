@@ -2,7 +2,7 @@
 // ends with an error. Only the errors that say something about a path may choose the fallback.
 //
 // The program and its helper are traced, so every call counts: those of the C library, of the
-// system's loader and of the plugin, too. 700 pairs of a call and an error for each backend by
+// system's loader and of the plugin, too. 250 pairs of a call and an error for each backend by
 // default; OCTAVO_SYSTEM_CALLS has another number, and "every" means each call with each error.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -220,7 +220,7 @@ TEST_P(SystemCalls, that_fail_never_choose_the_fallback) {
         if (error != 41 && error != 58 && can_fail(whole.calls[p][c]))
           cases.push_back({{p, c}, error});
   const char *wanted = std::getenv("OCTAVO_SYSTEM_CALLS");
-  const std::string count = wanted == nullptr ? "700" : wanted;
+  const std::string count = wanted == nullptr ? "250" : wanted;
   if (count != "every") {
     std::mt19937_64 random(seed_or(48));
     std::shuffle(cases.begin(), cases.end(), random);
