@@ -52,7 +52,7 @@ CAMPAIGNS = [
              variables={"OCTAVO_STRESS_CYCLES": "100"}),
     Campaign("allocations", "allocations of calls, trainings and prepared models, each of which fails once",
              r"^All/((TrainGpt)?OutOfMemory\.|TrainGptEveryAllocation\.|TorchOutOfMemory\.every)",
-             34000, variables={"OCTAVO_STRIDE": "1"}),
+             100000, variables={"OCTAVO_STRIDE": "1"}),
     Campaign("casts", "numbers of 32 bits, each to float16 and to both formats of 8 bits", r"^Float(8|16)Exhaustive\.", 3 << 32,
              variables={"OCTAVO_STRIDE": "1"}),
     Campaign("sizes", "sizes of the linear of every recipe of te", r"^Recipes/TeAllSizes\.", 5 * 36**3,
