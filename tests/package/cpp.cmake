@@ -4,6 +4,7 @@
 # runs all of that twice.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/steps.cmake")
+use_ccache()
 
 count_lines(current_plugin 90 "${SOURCE}/samples/current_plugin/current.cpp")
 count_lines(rowwise_plugin 70 "${SOURCE}/samples/rowwise_plugin/rowwise.cpp")

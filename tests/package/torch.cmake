@@ -3,6 +3,7 @@
 # since it compiles programs with torch's headers.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/steps.cmake")
+use_ccache()
 
 run("install" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/staging")
 file(RENAME "${WORK}/staging" "${WORK}/prefix")
