@@ -28,9 +28,9 @@
  * with nothing to write is legal.
  *
  * fl32 is one rounding to fp32, to nearest even, with subnormals; nothing is contracted. It
- * holds in every floating-point mode of the calling thread, which is the same afterwards. Plain
- * tensors are f32, bf16 or f16, codes are E4M3 or E5M2. Inputs and outputs do not overlap, unless a
- * call allows it. Overflow of a plain output gives infinity, except in a cast to f16.
+ * holds in every floating-point mode of the calling thread, which is the same afterwards; flags of
+ * exceptions may be set. Plain tensors are f32, bf16 or f16, codes are E4M3 or E5M2. Inputs and
+ * outputs do not overlap, unless a call allows it. Plain outputs overflow to Inf, but not of casts.
  *
  * Cast: value = fl32(in * in_scale_inv), or `in` where that is null; code =
  * round_to_nearest_even(fl32(value * scale)) in the format, with subnormals. Finite overflow and
@@ -120,7 +120,7 @@ enum {
  * dtype: codes or, for a tensor and rows, also f16. Each may be larger than `in`; the padding is
  * written as 0 and does not count towards amax. Without `out` and out_t, which is legal with
  * OCTAVO_PER_TENSOR, only `amax` and `nonfinite` are written; scales, `scale` and `counter` are
- * null.
+ * null, and rule, format_max and eps are as for an output.
  *
  * The granularity of out_scale_inv, or of out_t_scale_inv where `out` is null, restricts the other
  * arguments:
