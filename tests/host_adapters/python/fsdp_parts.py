@@ -5,6 +5,7 @@ import functools
 import os
 
 import torch
+import torch._dynamo  # the first optimizer of each rank would import it, for seconds
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -172,10 +173,10 @@ def rank_main(rank, folder, world, runs, names, gather):
     os._exit(0)  # as in ddp_ranks.py: no thread of gloo outlives the interpreter
 
 
-def ranks_of(tmp_path_factory, world, runs, names, start="spawn", gather="values"):
-    """What each rank found in these runs. start="fork" saves each rank what torch takes to be imported;
-    for a process that has computed nothing yet. gather: of every octavo.prepare."""
+def ranks_of(tmp_path_factory, world, runs, names, gather="values"):
+    """What each rank found in these runs. A fork saves each rank what torch takes to be imported; this process must have
+    computed nothing yet. gather: of every octavo.prepare."""
     folder = tmp_path_factory.mktemp("ranks")
     torch.multiprocessing.start_processes(rank_main, (str(folder), world, runs, names, gather), nprocs=world,
-                                          start_method=start)
+                                          start_method="fork")
     return [torch.load(folder / str(rank), weights_only=False) for rank in range(world)]

@@ -10,7 +10,7 @@ REST = 1 + 2 * 3 + 4
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    return ranks_of(tmp_path_factory, 2, RUNS, list(RUNS), start="fork")
+    return ranks_of(tmp_path_factory, 2, RUNS, list(RUNS))
 
 
 @pytest.mark.parametrize("level", ["O1", "O2", "O3"])

@@ -8,7 +8,7 @@ from fsdp_ranks import RUNS, WORLD
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    return ranks_of(tmp_path_factory, WORLD, RUNS, ["short"], start="fork")
+    return ranks_of(tmp_path_factory, WORLD, RUNS, ["short"])
 
 
 @pytest.mark.parametrize("gather", ["values", "fp8", *(f"own forward, fp8, {order}" for order in ORDERS)])

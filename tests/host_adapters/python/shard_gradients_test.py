@@ -15,7 +15,7 @@ WORLDS = (2, 4)
 
 @pytest.fixture(scope="module", params=WORLDS)
 def ranks(request, tmp_path_factory):
-    return ranks_of(tmp_path_factory, request.param, RUNS, list(RUNS), start="fork")
+    return ranks_of(tmp_path_factory, request.param, RUNS, list(RUNS))
 
 
 def test_norms_and_clipped_steps_have_the_bits_of_ddp(ranks):

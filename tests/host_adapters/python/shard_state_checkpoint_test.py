@@ -20,12 +20,12 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def two(tmp_path_factory, folder):
     runs = {"saving": functools.partial(saving_run, folder), "files": functools.partial(files_run, folder)}
-    return ranks_of(tmp_path_factory, 2, runs, list(runs), start="fork")
+    return ranks_of(tmp_path_factory, 2, runs, list(runs))
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory, folder, two):
-    return ranks_of(tmp_path_factory, 4, {"loading": functools.partial(loading_run, folder)}, ["loading"], start="fork")
+    return ranks_of(tmp_path_factory, 4, {"loading": functools.partial(loading_run, folder)}, ["loading"])
 
 
 def assert_same_state(a, b):

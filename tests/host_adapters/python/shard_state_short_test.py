@@ -7,7 +7,7 @@ from shard_state_ranks import RUNS
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    return ranks_of(tmp_path_factory, 2, RUNS, ["short"], start="fork")
+    return ranks_of(tmp_path_factory, 2, RUNS, ["short"])
 
 
 def test_masters_and_moments_on_one_rank_each_have_the_bits_of_ddp(ranks):

@@ -23,7 +23,7 @@ class Ranks:
     def __getitem__(self, world):
         if world not in self._found:
             names = {2: [name for name in RUNS if name not in ("pairs", "short")], 4: ["equal", "ledger", "pairs"]}[world]
-            self._found[world] = ranks_of(self._factory, world, RUNS, names, start="fork")
+            self._found[world] = ranks_of(self._factory, world, RUNS, names)
         return self._found[world]
 
 
