@@ -41,8 +41,16 @@ def mse(p, x, linear, of=model):
     return jnp.mean((of(p, x, linear) - noise((64, 16), 6))**2)
 
 
+def mse_checkpointed(p, x, linear):
+    return mse(p, x, linear, checkpointed)
+
+
 def distance(found, expected):
     return float(jnp.linalg.norm(found - expected) / jnp.linalg.norm(expected))
+
+
+def fixed(p, frozen):
+    return {name: jax.lax.stop_gradient(values) if name in frozen else values for name, values in p.items()}
 
 
 def add(total, gradients):
@@ -55,7 +63,7 @@ class Runner:
     def __init__(self, backend, recipe, names="01", width=32, seed=1):
         self.overrides = {"layers.min_gain": "off", **msamp(recipe)} if backend == "msamp" else overrides(recipe)
         self.factor, self.rate, self.training, self.frozen = 1.0, 1e-3, True, ()
-        self.given, self.names = (backend, recipe), names
+        self.given, self.names, self.made = (backend, recipe), names, {}
         p = {name: [noise(shape, seed + 2 * i) / 4, noise(shape[:1], seed + 2 * i + 1) / 4]
              for i, (name, shape) in enumerate(zip(names, ((64, width), (16, 64))))}
         self.ours, self.twin, self.gradients = p, jax.tree.map(jnp.copy, p), (None, None)
@@ -67,6 +75,17 @@ class Runner:
         """Ours and the twin's, by the rate as it is now: their states do not have it."""
         adam = optax.adamw(self.rate, weight_decay=0.0)
         return oj.with_state(adam, self.first, oj.adam(self.rate) if self.owns else None), adam
+
+    def once(self, key, make):
+        """What make() gave for this key: JAX compiles each new function."""
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
+
+    def by_state(self, transform, of):
+        """transform of of(p, x, linear) in FP8, with a State as its first argument."""
+        frozen = self.frozen
+        return self.once((transform, of, frozen), lambda: transform(lambda p, x: of(fixed(p, frozen), x, fp8)))
 
     def prepare(self):
         self.first = oj.init({name: w for name, (w, _) in self.ours.items()}, overrides=self.overrides,
@@ -93,9 +112,6 @@ class Runner:
     def unfreeze(self, layer):
         self.frozen = ()
 
-    def fixed(self, p):
-        return {name: jax.lax.stop_gradient(values) if name in self.frozen else values for name, values in p.items()}
-
     def input(self, factor):
         self.factor = float(factor)
 
@@ -109,8 +125,8 @@ class Runner:
         """of(p, x, linear), with the State: training goes on with the next one."""
         arguments = self.ours, self.x() if x is None else x
         if not self.training:
-            return oj.evaluate(lambda p, x: of(p, x, fp8))(self.state, *arguments)
-        found, self.state = oj.record(lambda p, x: of(p, x, fp8))(self.state, *arguments)
+            return self.by_state(oj.evaluate, of)(self.state, *arguments)
+        found, self.state = self.by_state(oj.record, of)(self.state, *arguments)
         return found
 
     def forward(self, of=mse):
@@ -120,23 +136,21 @@ class Runner:
 
     def backward(self):
         """Of the last forward, from the State before it."""
-        def ours(p, x):
-            return self.of(self.fixed(p), x, fp8)
-
         if self.training:
-            _, g, self.carried = oj.value_and_grad(ours)(self.before, self.ours, self.x())
+            _, g, self.carried = self.by_state(oj.value_and_grad, self.of)(self.before, self.ours, self.x())
         else:
-            gradient = jax.jit(lambda state, p, x: jax.grad(lambda p: oj.evaluate(ours)(state, p, x))(p))
+            ours = self.by_state(oj.evaluate, self.of)
+            gradient = jax.jit(lambda state, p, x: jax.grad(lambda p: ours(state, p, x))(p))
             self.program = gradient.lower(self.state, self.ours, self.x()).as_text()
             g = gradient(self.state, self.ours, self.x())
-        h = jax.grad(lambda p: self.of(self.fixed(p), self.x(), plain))(self.twin)
+        h = jax.grad(lambda p: self.of(fixed(p, self.frozen), self.x(), plain))(self.twin)
         self.gradients = add(self.gradients[0], g), add(self.gradients[1], h)
 
     def peek(self):
         self.run(model)
 
     def checkpointed(self):
-        self.forward(lambda p, x, linear: mse(p, x, linear, checkpointed))
+        self.forward(mse_checkpointed)
 
     def inf(self):
         self.forward(lambda p, x, linear: jnp.sum(model(p, x, linear)) * jnp.inf)
@@ -153,7 +167,8 @@ class Runner:
         if self.gradients[0] is None:
             self.state = oj.end_step(self.state)
             return
-        ours, twin = self.optimizers()
+        ours, twin = self.once(("optimizers", self.rate), lambda: [
+            optax.GradientTransformation(one.init, jax.jit(one.update)) for one in self.optimizers()])
         updates, self.carried = ours.update(self.gradients[0], self.carried, self.ours)
         self.ours = optax.apply_updates(self.ours, updates)
         updates, self.moments = twin.update(self.gradients[1], self.moments, self.twin)
@@ -178,9 +193,11 @@ class Runner:
             y = model(p, x, linear)
             return mse(q, jax.lax.stop_gradient(y) if is_of_second else y, linear)
 
-        found, g, (self.carried, other.carried) = oj.value_and_grad(
-            lambda p, q, x: of(p, q, x, fp8), int(is_of_second))((self.carried, other.carried), self.ours, other.ours, self.x())
-        expected, h = jax.value_and_grad(lambda p, q, x: of(p, q, x, plain), int(is_of_second))(self.twin, other.twin, self.x())
+        ours, twin = self.once(("both", is_of_second), lambda: [
+            oj.value_and_grad(lambda p, q, x: of(p, q, x, fp8), int(is_of_second)),
+            jax.value_and_grad(lambda p, q, x: of(p, q, x, plain), int(is_of_second))])
+        found, g, (self.carried, other.carried) = ours((self.carried, other.carried), self.ours, other.ours, self.x())
+        expected, h = twin(self.twin, other.twin, self.x())
         self.losses, stepped.gradients = (found, expected), (g, h)
         stepped.step()
 
@@ -203,8 +220,8 @@ class Runner:
         copied = self.copied
 
         def of(p, x, linear):
-            target = model(copied.twin, x, plain) if linear is plain else oj.evaluate(
-                lambda q, x: model(q, x, fp8))(copied.state, copied.ours, x)
+            target = model(copied.twin, x, plain) if linear is plain else copied.by_state(oj.evaluate, model)(
+                copied.state, copied.ours, x)
             return jnp.mean((model(p, x, linear) - noise((64, 16), 6) - jax.lax.stop_gradient(target) / 2)**2)
         self.train(count, of)
 
@@ -221,11 +238,14 @@ class Runner:
             gradients = jax.lax.stop_gradient(jax.grad(mse)(p, x, linear))
             return mse(jax.tree.map(lambda w, g: w - float(rate) * g, p, gradients), x, linear)
         self.zero()
-        self.forward(of)
+        self.forward(self.once(("inner", rate), lambda: of))
         self.backward()
 
     def lbfgs(self, count):
-        ours, twin = oj.with_state(optax.lbfgs(), self.state), optax.lbfgs()
+        # optax's own search differentiates in its loop, which JAX compiles for long: once is enough.
+        twin = optax.lbfgs() if self.given[1] == "delayed" else optax.lbfgs(
+            linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=20))
+        ours = oj.with_state(twin, self.state)
         carried, moments = ours.init(self.ours), twin.init(self.twin)
 
         @jax.jit

@@ -50,16 +50,17 @@ def states_of(carried):
 @pytest.mark.parametrize("guard", GUARDS)
 def test_a_step_with_inf_changes_nothing(guard):
     """With octavo.jax.with_state inside of optax's guards and around them: training goes on as without that step."""
+    optimizer = GUARDS[guard](oj.init(weights(), overrides=overrides()))
+
+    @jax.jit
+    def step(p, carried, x, factor):
+        value, gradients, carried = oj.value_and_grad(spoiled)(carried, p, x, factor)
+        updates, carried = optimizer.update(gradients, carried, p)
+        return optax.apply_updates(p, updates), carried
+
     def run(factors):
-        p, optimizer = weights(), GUARDS[guard](oj.init(weights(), overrides=overrides()))
+        p = weights()
         carried = optimizer.init(p)
-
-        @jax.jit
-        def step(p, carried, x, factor):
-            value, gradients, carried = oj.value_and_grad(spoiled)(carried, p, x, factor)
-            updates, carried = optimizer.update(gradients, carried, p)
-            return optax.apply_updates(p, updates), carried
-
         for i, factor in factors:
             before = p
             p, carried = step(p, carried, batch(i), factor)
