@@ -1,5 +1,5 @@
 """Usage patterns: torch.compile. The graphs run with backend "aot_eager", which traces as inductor
-does and compiles no C++; one pattern runs the default."""
+does and compiles no C++; one pattern runs the default. Plain twins run eager."""
 import torch
 from torch import nn
 
@@ -12,14 +12,14 @@ AREA = "torch.compile"
 
 
 def compiled(model, **options):
-    return torch.compile(model, backend="aot_eager", **options)
+    return torch.compile(model, backend="aot_eager", **options) if is_prepared(model) else model
 
 
 @pattern(AREA, "torch.compile(model), default backend")
 def inductor(prepare):
     def loop(p):
         model, optimizer = start(p)
-        return learn(model, optimizer, 8, call=torch.compile(model))
+        return learn(model, optimizer, 8, call=torch.compile(model) if is_prepared(model) else model)
     compare(prepare, loop)
 
 
@@ -37,7 +37,8 @@ def whole(prepare):
 def in_place(prepare):
     def loop(p):
         model, optimizer = start(p)
-        model.compile(backend="aot_eager")
+        if is_prepared(model):
+            model.compile(backend="aot_eager")
         return learn(model, optimizer)
     compare(prepare, loop)
 
@@ -46,7 +47,7 @@ def in_place(prepare):
 def regional(prepare):
     def loop(p):
         model, optimizer = start(p, nn.Sequential(network(32, 64, 32), network(32, 64, 16)))
-        for block in model:
+        for block in model if is_prepared(model) else ():
             block.compile(backend="aot_eager", fullgraph=True)
         return learn(model, optimizer)
     compare(prepare, loop)
@@ -58,13 +59,14 @@ def whole_step(prepare):
         model, optimizer = start(p)
         x, target = batch()
 
-        @torch.compile(backend="aot_eager")
         def step():
             optimizer.zero_grad()
             loss = (model(x) - target).square().mean()
             loss.backward()
             optimizer.step()
             return loss
+        if is_prepared(model):
+            step = torch.compile(step, backend="aot_eager")
         losses = [step().item() for _ in range(STEPS)]
         check_fp8(model, boundaries(model), STEPS)
         return losses
@@ -75,8 +77,9 @@ def whole_step(prepare):
 def compiled_loss(prepare):
     def loop(p):
         model, optimizer = start(p)
-        loss_of = torch.compile(lambda x, target: (model(x) - target).square().mean(),
-                                backend="aot_eager", fullgraph=True)
+        loss_of = lambda x, target: (model(x) - target).square().mean()  # noqa: E731
+        if is_prepared(model):
+            loss_of = torch.compile(loss_of, backend="aot_eager", fullgraph=True)
         return learn(model, optimizer, loss_of=lambda call: loss_of(*batch()))
     compare(prepare, loop)
 
@@ -165,7 +168,7 @@ def autocast(prepare):
 @pattern(AREA, "octavo.prepare of a compiled model")
 def too_late(prepare):
     def loop(p):
-        model = compiled(network())
+        model = torch.compile(network(), backend="aot_eager")
         model, optimizer = p(model, adamw(model))
         return learn(model, optimizer)
     compare(prepare, loop)
@@ -186,7 +189,7 @@ def compiled_before(prepare):
 def compiled_optimizer(prepare):
     def loop(p):
         model, optimizer = start(p)
-        step = torch.compile(optimizer.step, backend="aot_eager")
+        step = torch.compile(optimizer.step, backend="aot_eager") if is_prepared(model) else optimizer.step
         losses = []
         for _ in range(STEPS):
             optimizer.zero_grad()
