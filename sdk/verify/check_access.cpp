@@ -4,6 +4,7 @@
 // zone outside of every region. The verb runs twice from the same memory, but with other bytes in
 // what it must overwrite, in its workspace, and in everything that is not its business; and once
 // with other values in what it may only read, which it must leave there.
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -54,8 +55,16 @@ class Rules {
     }
   }
 
-  void run(const std::string &what, const std::function<void()> &verb) {
+  void run(const std::string &what, const std::function<void()> &call) {
     Arena &arena = host_.arena();
+    const WrappedKernels::Outputs outputs = [this](const uint8_t *address, uint64_t bytes) {
+      check_output(address, bytes);
+    };
+    const auto verb = [&] {
+      host_.session().kernels().set_outputs(&outputs);
+      call();
+      host_.session().kernels().set_outputs(nullptr);
+    };
     const Snapshot start = arena.snapshot();
     // With other values in what it may only read: what it writes there may be what is there.
     for_each([&](uint64_t begin, uint64_t bytes, Rule rule) {
@@ -108,6 +117,22 @@ class Rules {
     if (std::memcmp(a.data() + begin, b.data() + begin, bytes) == 0) return begin + bytes;
     while (a[begin] == b[begin]) ++begin;
     return begin;
+  }
+
+  // An output where the verb may not write is wrong whatever the kernel leaves there.
+  void check_output(const uint8_t *address, uint64_t bytes) {
+    const Arena &arena = host_.arena();
+    if (address < arena.base() || address >= arena.base() + arena.size()) return;
+    const uint64_t begin = arena.offset(address), end = begin + bytes;
+    for (auto run = std::prev(starts_.upper_bound(begin)); run != starts_.end() && run->first < end;
+         ++run) {
+      const Rule rule = run->second;
+      if (rule != kZone && rule != kKeep && rule != kRead) continue;
+      host_.session().kernels().report(text(
+          "a kernel has ", arena.describe(std::max(begin, run->first)), " as an output, which the ",
+          "verb ", rule == kRead ? "may only read" : "may not touch"));
+      return;
+    }
   }
 
   // pattern: flips what is not the verb's business; fill: of what it must overwrite.

@@ -40,7 +40,9 @@ void check_end_steps(const Context &context) {
   evaluation.evaluates = true;
   evaluation.save = evaluation.record = false;
   for (int step = 0; step < 3; ++step) {
-    host.end_step();
+    Call later;
+    later.later = step == 1;
+    host.end_step(later);
     for (const Slot &slot : s.slots()) {
       if (slot.desc.role != OCTAVO_ROLE_SCALE || slot.desc.dtype != OCTAVO_F32) continue;
       for (uint64_t at = 0; at < host.bytes(slot.desc.id); at += sizeof(float)) {
@@ -155,8 +157,10 @@ void check_arguments(const Context &context) {
       host.forward(batch, evaluation);
       host.forward(batch);
     });
-    Call overwrite;
+    Call overwrite, later;
     overwrite.flags = OCTAVO_BACKWARD_OVERWRITE;
+    later.flags = OCTAVO_BACKWARD_OVERWRITE;
+    later.later = true;
     // From the start: backward as these calls say.
     const auto backward = [&](const std::vector<Call> &calls) {
       return [&, calls] {
@@ -166,6 +170,11 @@ void check_arguments(const Context &context) {
     };
     same("linear_backward twice on one saved", backward({overwrite}),
          backward({overwrite, overwrite}));
+    same("calls with longer structs and an unknown flag", backward({overwrite}), [&] {
+      host.quantize_weight(weight, later);
+      host.forward(batch, later);
+      host.backward(batch, later);
+    });
     // dgrad first, then wgrad alone; dx of the first call must survive the second.
     Call dgrad, without_db, only_db;
     dgrad.want_db = without_db.want_db = only_db.want_dx = false;
@@ -219,9 +228,13 @@ void check_arguments(const Context &context) {
         is_no_result_of_backward);
     host.arena().restore(clean);
     if (plan.gradient == OCTAVO_GRADIENT_NONE) continue;
+    backward({overwrite})();
     const std::vector<double> untouched = host.gradient(weight);
-    backward({dgrad})();
-    expect(host.gradient(weight) == untouched, "SKIP_WEIGHT changed the weight gradient of ", name);
+    for (const Call &call : {dgrad, dgrad_and_db}) {
+      host.backward(batch, call);
+      expect(host.gradient(weight) == untouched, "SKIP_WEIGHT changed the weight gradient of ",
+             name);
+    }
     // A gradient of zeros and accumulation give what OVERWRITE gives; -0 and 0 count as equal.
     host.backward(batch, overwrite);
     const std::vector<double> overwritten = host.gradient(weight);

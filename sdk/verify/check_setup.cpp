@@ -3,33 +3,14 @@
 // "No trace" means: a session with refused calls in between emits, slot by slot and use by use,
 // what a session without them emits.
 #include "all_checks.h"
+#include "emitted.h"
 #include "in_flight.h"
 #include "matrix.h"
 #include "report.h"
 #include "session.h"
 
 namespace octavo::conformance {
-namespace {
 
-octavo_parameter_desc parameter(const char *name) {
-  octavo_parameter_desc desc{};
-  desc.name = {name, std::char_traits<char>::length(name)};
-  desc.rows = 16;
-  desc.cols = 32;
-  desc.dtype = OCTAVO_F32;
-  desc.gradient_dtype = OCTAVO_F32;
-  desc.flags = OCTAVO_PARAMETER_LINEAR_WEIGHT;
-  return desc;
-}
-
-octavo_linear_desc linear(const char *name, uint32_t weight) {
-  octavo_linear_desc desc{};
-  desc.name = {name, std::char_traits<char>::length(name)};
-  desc.weight = weight;
-  return desc;
-}
-
-// Everything that a session emitted, as text.
 std::string emitted(const Session &s) {
   std::string all;
   for (const Slot &slot : s.slots()) {
@@ -62,6 +43,26 @@ std::string first_difference(const std::string &a, const std::string &b) {
   }
 }
 
+namespace {
+
+octavo_parameter_desc parameter(const char *name) {
+  octavo_parameter_desc desc{};
+  desc.name = {name, std::char_traits<char>::length(name)};
+  desc.rows = 16;
+  desc.cols = 32;
+  desc.dtype = OCTAVO_F32;
+  desc.gradient_dtype = OCTAVO_F32;
+  desc.flags = OCTAVO_PARAMETER_LINEAR_WEIGHT;
+  return desc;
+}
+
+octavo_linear_desc linear(const char *name, uint32_t weight) {
+  octavo_linear_desc desc{};
+  desc.name = {name, std::char_traits<char>::length(name)};
+  desc.weight = weight;
+  return desc;
+}
+
 void expect_no_trace(const Context &context, Session &disturbed, const char *what) {
   Session clean(context);
   clean.add(standard_model());
@@ -73,10 +74,66 @@ void expect_no_trace(const Context &context, Session &disturbed, const char *wha
          " left a trace in what seal emits: ", first_difference(expected, found));
 }
 
+struct Refusing {
+  uint64_t left;
+  static octavo_status slot(void *ctx, const octavo_slot *) { return next(ctx); }
+  static octavo_status use(void *ctx, const octavo_slot_use *) { return next(ctx); }
+
+ private:
+  static octavo_status next(void *ctx) {
+    uint64_t &left = static_cast<Refusing *>(ctx)->left;
+    return left == 0 ? OCTAVO_NO_RESOURCE : (--left, OCTAVO_OK);
+  }
+};
+
+// A sink that refuses at any place: the seal returns that, and may be made again.
+void check_aborted_seal(const Context &context) {
+  Session clean(context), s(context);
+  for (Session *one : {&clean, &s}) one->add(standard_model());
+  clean.seal();
+  uint64_t emissions = clean.slots().size() + clean.uses(OCTAVO_OWNER_SESSION, 0).size();
+  for (uint32_t id = 0; id < clean.parameters().size(); ++id)
+    emissions += clean.uses(OCTAVO_OWNER_PARAMETER, id).size();
+  for (uint32_t id = 0; id < clean.linears().size(); ++id)
+    emissions += clean.uses(OCTAVO_OWNER_LINEAR, id).size();
+  for (const uint64_t at : {uint64_t{0}, emissions / 4, emissions / 2, emissions - 1}) {
+    if (emissions == 0) break;
+    Refusing refusing{at};
+    const octavo_slot_sink sink = {sizeof sink, OCTAVO_KIND_SLOT_SINK, &refusing, Refusing::slot,
+                                   Refusing::use};
+    calling("seal");
+    const octavo_status status = s.backend().seal(s.handle(), &sink);
+    expect(status == OCTAVO_NO_RESOURCE, "seal answered ", status_name(status),
+           " where its sink answered OCTAVO_NO_RESOURCE to emission ", at, " of ", emissions,
+           "; expected the sink's status");
+  }
+  expect_no_trace(context, s, "a seal that its sink aborted");
+}
+
+// Fields of a later minor version may be ignored.
+void check_longer(const Context &context) {
+  Session s(context, Longer<octavo_session_desc>::kTail);
+  s.add(standard_model());
+  expect_no_trace(context, s, "descriptions that are longer than this minor version's");
+}
+
+// Either is the host's choice; a backend that cannot follow declines in check_session.
+void check_deterministic(const Context &context) {
+  for (const uint64_t flags : {uint64_t{0}, uint64_t{OCTAVO_SESSION_DETERMINISTIC}}) {
+    Target target = context.target;
+    if (flags != 0 && (target.desc.caps->flags & OCTAVO_CAPS_DETERMINISTIC) == 0) continue;
+    target.desc.flags = flags;
+    const Context with{target, context.seed, context.alignment};
+    if (declined_reason(with).empty()) Session s(with);
+  }
+}
+
 // A host asks in this way whether a flag of a later minor is followed.
 void check_unknown_session_flag(const Context &context) {
   const octavo_backend &backend = *context.target.backend;
+  HostWatch host(context.target.desc.host);
   octavo_session_desc desc = context.target.desc;
+  desc.host = host.table();
   desc.flags |= uint64_t{1} << 62;
   octavo_session *opened = nullptr;
   calling("open_session");
@@ -84,12 +141,17 @@ void check_unknown_session_flag(const Context &context) {
   if (opened != nullptr) backend.close_session(opened);
   expect(status == OCTAVO_INVALID, "open_session with the unknown flag 1 << 62 answered ",
          status_name(status), "; expected OCTAVO_INVALID");
+  expect(host.take(status) > 0, "open_session with the unknown flag 1 << 62 answered ",
+         status_name(status), ", and the session's host got no diagnostic");
 }
 
 }  // namespace
 
 void check_refusals(const Context &context) {
   check_unknown_session_flag(context);
+  check_deterministic(context);
+  check_aborted_seal(context);
+  check_longer(context);
   Session s(context);
   octavo_verdict verdict;
   uint32_t id = 0;
@@ -97,11 +159,13 @@ void check_refusals(const Context &context) {
     const octavo_status status = s.add_parameter(desc, &verdict, &id);
     expect(status == OCTAVO_INVALID, "add_parameter with ", why, " answered ", status_name(status),
            "; expected OCTAVO_INVALID");
+    s.expect_reported(status, text("add_parameter with ", why));
   };
   const auto refused_linear = [&](const octavo_linear_desc &desc, const char *why) {
     const octavo_status status = s.add_linear(desc, &verdict, &id);
     expect(status == OCTAVO_INVALID, "add_linear with ", why, " answered ", status_name(status),
            "; expected OCTAVO_INVALID");
+    s.expect_reported(status, text("add_linear with ", why));
   };
   refused_linear(linear("early", 0), "a weight id before any parameter was added");
   octavo_parameter_desc p = parameter("reserved");

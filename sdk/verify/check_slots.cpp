@@ -3,6 +3,7 @@
 // Roles that this release does not know count as OTHER; unknown access kinds do not exist for a
 // host of this minor, so they are failures.
 #include <algorithm>
+#include <map>
 
 #include "all_checks.h"
 #include "host.h"
@@ -120,7 +121,11 @@ std::vector<std::string> labels_of(const Session &s, uint32_t owner_kind, uint32
   return {linear.name, s.parameters()[linear.weight].spec.name};
 }
 
-void check_uses(const Host &host, uint32_t owner_kind, uint32_t owner, const std::string &object) {
+// (slot name, label) identifies a column in a session: where it is, as slot and column.
+using Columns = std::map<std::pair<std::string, std::string>, std::pair<uint32_t, uint32_t>>;
+
+void check_uses(const Host &host, uint32_t owner_kind, uint32_t owner, const std::string &object,
+                Columns &columns) {
   const Session &s = host.session();
   for (const octavo_slot_use &use : s.uses(owner_kind, owner)) {
     const octavo_slot &d = s.slots()[use.slot].desc;
@@ -138,6 +143,11 @@ void check_uses(const Host &host, uint32_t owner_kind, uint32_t owner, const std
       const std::string &label = s.slots()[use.slot].labels[use.first];
       expect(std::find(names.begin(), names.end(), label) != names.end(), name, " is column ",
              use.first, ", which is labelled '", label, "'");
+      const std::pair column = {use.slot, use.first};
+      const auto known = columns.try_emplace({s.slots()[use.slot].name, label}, column).first;
+      expect(known->second == column, name, " is column ", use.first, " of slot ", use.slot,
+             ", and column ", known->second.second, " of slot ", known->second.first,
+             " is labelled '", label, "' too: slot name and label identify a column");
     }
   }
 }
@@ -145,14 +155,15 @@ void check_uses(const Host &host, uint32_t owner_kind, uint32_t owner, const std
 void check_all(Session &s) {
   const Host host(s, s.context().seed);
   for (const Slot &slot : s.slots()) check_slot(host, slot);
-  check_uses(host, OCTAVO_OWNER_SESSION, 0, "the session");
+  Columns columns;
+  check_uses(host, OCTAVO_OWNER_SESSION, 0, "the session", columns);
   for (uint32_t id = 0; id < s.parameters().size(); ++id) {
     check_uses(host, OCTAVO_OWNER_PARAMETER, id,
-               text("parameter '", s.parameters()[id].spec.name, "'"));
+               text("parameter '", s.parameters()[id].spec.name, "'"), columns);
   }
   for (uint32_t id = 0; id < s.linears().size(); ++id) {
     const Linear &linear = s.linears()[id];
-    check_uses(host, OCTAVO_OWNER_LINEAR, id, text("linear '", linear.name, "'"));
+    check_uses(host, OCTAVO_OWNER_LINEAR, id, text("linear '", linear.name, "'"), columns);
     const bool frozen = (s.parameters()[linear.weight].spec.flags & OCTAVO_PARAMETER_FROZEN) != 0;
     expect(frozen == (linear.plan.gradient == OCTAVO_GRADIENT_NONE), "linear '", linear.name,
            "' has plan.gradient ", linear.plan.gradient, " on a weight that is ",

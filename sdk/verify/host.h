@@ -41,7 +41,7 @@ struct BatchSpec {
 struct Batch {
   BatchSpec spec;
   Matrix x, y, bias, dy, dx, db;
-  Matrix dw;  // the parameter's gradient; `data` is null when plan.gradient is not TENSOR
+  Matrix dw;  // the parameter's gradient; `data` is null when plan.gradient is SLOT
   uint8_t *saved;
   uint8_t *forward_workspace;
   uint8_t *backward_workspace;
@@ -57,8 +57,11 @@ struct Call {
   bool evaluates = false;               // forward: with OCTAVO_FORWARD_EVALUATION
   bool want_dx = true, want_db = true;  // backward
   uint32_t flags = 0;                   // backward
+  bool later = false;  // as a host of a later minor: a longer struct, and a flag that is unknown
   octavo_status expected = OCTAVO_OK;
 };
+// As Call::expected: every status but OCTAVO_OK.
+constexpr octavo_status kAnyFailure = 0xFFFFFFFF;
 
 class Host {
  public:
@@ -71,11 +74,11 @@ class Host {
   // Two batches of every linear, of different sizes and dtypes, as far as the kernels have them.
   void add_standard_batches();
 
-  void quantize_weight(uint32_t parameter);
+  void quantize_weight(uint32_t parameter, const Call &call = {});
   void quantize_weights();
   void forward(Batch &batch, const Call &call = {});
   void backward(Batch &batch, const Call &call = {});
-  void end_step();
+  void end_step(const Call &call = {});
   bool has_optimizer() const;  // whether there is anything for optimizer_step to do
   void optimizer_step(const float *skip);
   void optimizer_step() { optimizer_step(nonfinite()); }

@@ -15,6 +15,8 @@ namespace {
 // As liboctavo at seal: the largest padding of rows, and what a process can address.
 constexpr uint64_t kMostRowMultiple = uint64_t{1} << 20;
 constexpr uint64_t kMostBytes = uint64_t{1} << 47;
+// What *id holds before a call that may leave it.
+constexpr uint32_t kNoId = 0x5EED5EED;
 
 }  // namespace
 
@@ -38,12 +40,19 @@ Model late_model() {
   return {{{"late", 9, 21}, {"late.vector", 1, 11, 0}}, {{"late", "late"}, {"late.tied", "tied"}}};
 }
 
-Session::Session(const Context &context)
-    : context_(context), kernels_(context.target.desc, context.alignment) {
-  const octavo_session_desc desc = kernels_.desc();
+Session::Session(const Context &context, uint32_t tail)
+    : context_(context),
+      tail_(tail),
+      kernels_(context.target.desc, context.alignment),
+      host_(context.target.desc.host) {
+  Lent &lent = lent_.emplace_back();
+  octavo_session_desc desc = kernels_.desc();
+  desc.host = host_.table();
+  desc.options = lent.options(desc.options, desc.option_count);
   step("open_session");
   calling("open_session");
-  const octavo_status status = backend().open_session(&desc, &handle_);
+  const octavo_status status = backend().open_session(lent.table(desc, tail_), &handle_);
+  lent.end();
   expect(status == OCTAVO_OK && handle_ != nullptr, "open_session answered ", status_name(status),
          handle_ == nullptr ? " and no session" : "", " on kernels '", text_of(kernels_.caps().id),
          "' with alignment ", context.alignment, "; expected OCTAVO_OK");
@@ -62,10 +71,21 @@ octavo_status Session::add_parameter(octavo_parameter_desc desc, octavo_verdict 
   *verdict = {};
   verdict->size = sizeof *verdict;
   verdict->kind = OCTAVO_KIND_VERDICT;
-  *id = OCTAVO_NONE;
+  *id = kNoId;
   calling(text("add_parameter '", text_of(desc.name), "'"));
-  const octavo_status status = backend().add_parameter(handle_, &desc, verdict, id);
-  if (status != OCTAVO_OK || verdict->decision == OCTAVO_DECLINE) return status;
+  Lent &lent = lent_.emplace_back();
+  octavo_parameter_desc given = desc;
+  given.name = lent.text(desc.name);
+  host_.forget();
+  const octavo_status status =
+      backend().add_parameter(handle_, lent.table(given, tail_), verdict, id);
+  lent.end();
+  if (status != OCTAVO_OK) return status;
+  if (verdict->decision == OCTAVO_DECLINE) {
+    expect(*id == kNoId, "add_parameter '", text_of(desc.name), "' was declined and wrote *id, ",
+           *id, "; expected it unchanged");
+    return status;
+  }
   expect(*id == parameters_.size(), "add_parameter '", text_of(desc.name), "' gave id ", *id,
          "; ids count from 0 in order of success, so ", parameters_.size(), " was expected");
   parameters_.push_back(
@@ -80,10 +100,21 @@ octavo_status Session::add_linear(octavo_linear_desc desc, octavo_verdict *verdi
   *verdict = {};
   verdict->size = sizeof *verdict;
   verdict->kind = OCTAVO_KIND_VERDICT;
-  *id = OCTAVO_NONE;
+  *id = kNoId;
   calling(text("add_linear '", text_of(desc.name), "'"));
-  const octavo_status status = backend().add_linear(handle_, &desc, verdict, id);
-  if (status != OCTAVO_OK || verdict->decision == OCTAVO_DECLINE) return status;
+  Lent &lent = lent_.emplace_back();
+  octavo_linear_desc given = desc;
+  given.name = lent.text(desc.name);
+  given.options = lent.options(desc.options, desc.option_count);
+  host_.forget();
+  const octavo_status status = backend().add_linear(handle_, lent.table(given, tail_), verdict, id);
+  lent.end();
+  if (status != OCTAVO_OK) return status;
+  if (verdict->decision == OCTAVO_DECLINE) {
+    expect(*id == kNoId, "add_linear '", text_of(desc.name), "' was declined and wrote *id, ", *id,
+           "; expected it unchanged");
+    return status;
+  }
   expect(desc.weight < parameters_.size(), "add_linear '", text_of(desc.name),
          "' accepted the unknown weight id ", desc.weight);
   expect(*id == linears_.size(), "add_linear '", text_of(desc.name), "' gave id ", *id,
@@ -91,6 +122,12 @@ octavo_status Session::add_linear(octavo_linear_desc desc, octavo_verdict *verdi
   parameters_[desc.weight].linears.push_back(*id);
   linears_.push_back({text_of(desc.name), desc.weight, {}});
   return status;
+}
+
+void Session::expect_reported(octavo_status status, const std::string &what) {
+  expect(host_.take(status) > 0, what, " answered ", status_name(status),
+         ", and the session's host got no diagnostic; expected one with this code and "
+         "OCTAVO_SEVERITY_ERROR");
 }
 
 void Session::add(const Model &model, bool may_decline) {

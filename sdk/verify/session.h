@@ -5,6 +5,7 @@
 #ifndef OCTAVO_CONFORMANCE_SESSION_H
 #define OCTAVO_CONFORMANCE_SESSION_H
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "conformance.h"
+#include "lent.h"
 #include "wrapped_kernels.h"
 
 namespace octavo::conformance {
@@ -54,7 +56,8 @@ struct Linear {
 
 class Session {
  public:
-  explicit Session(const Context &context);
+  // `tail`: bytes that every description has behind the fields of this minor version.
+  explicit Session(const Context &context, uint32_t tail = 0);
   ~Session();
   Session(const Session &) = delete;
   Session &operator=(const Session &) = delete;
@@ -66,6 +69,8 @@ class Session {
   // The raw verbs, for checks of refusals; a success is entered into the lists below.
   octavo_status add_parameter(octavo_parameter_desc desc, octavo_verdict *verdict, uint32_t *id);
   octavo_status add_linear(octavo_linear_desc desc, octavo_verdict *verdict, uint32_t *id);
+  // Fails unless the session's host was told why a call answered this.
+  void expect_reported(octavo_status status, const std::string &what);
 
   const octavo_backend &backend() const { return *context_.target.backend; }
   const octavo_optimizer *optimizer() const { return context_.target.optimizer; }
@@ -99,7 +104,10 @@ class Session {
   static octavo_status take_use(void *ctx, const octavo_slot_use *use);
 
   Context context_;
+  uint32_t tail_;
   WrappedKernels kernels_;
+  HostWatch host_;
+  std::deque<Lent> lent_;
   octavo_session *handle_ = nullptr;
   std::vector<Parameter> parameters_;
   std::vector<Linear> linears_;

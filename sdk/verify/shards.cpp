@@ -116,7 +116,15 @@ void Shards::gather(bool is_fenced) {
   std::fill_n(amax_, shards_.size() + 1, 0.0F);
   for (size_t rank = shards_.size(); rank-- > 0;) {
     const octavo_shard_call c = call(rank, nullptr);
-    run("shard measure", is_fenced, [&] { return table_.measure(s.handle(), &c); });
+    const auto measure = [&] { return table_.measure(s.handle(), &c); };
+    run("shard measure", is_fenced, measure);
+    // Added to what is there: from more than there is, it stays.
+    const float own = *c.amax, more = std::isfinite(own) ? 2 * own + 1 : own;
+    *c.amax = more;
+    run("shard measure", is_fenced, measure);
+    expect(std::isnan(own) || !(*c.amax < more), "shard measure of ", name_, ", rank ", rank,
+           ", left ", *c.amax, " where ", more, " was; expected the maximum of both");
+    *c.amax = own;
   }
   float &combined = amax_[shards_.size()];
   for (size_t rank = 0; rank < shards_.size(); ++rank) combined = std::max(combined, amax_[rank]);

@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "heap.h"
+#include "kernel_outputs.h"
 #include "page_lock.h"
 #include "report.h"
 
@@ -57,6 +60,11 @@ constexpr bool has_workspace = requires(const Call *call) {
 
 thread_local void *stream_of_verb = nullptr;
 
+// What quantize_stats measured in the verb under way.
+using Measured = std::tuple<const void *, const void *, const void *, uint32_t, const float *,
+                            const float *, const float *, const float *>;
+thread_local std::vector<Measured> measured;
+
 // What every call of kernels begins with.
 struct CallHead {
   uint32_t size, kind;
@@ -73,6 +81,9 @@ octavo_status WrappedKernels::run(void *ctx, const Call *call) {
   self.observe(*call);
   if constexpr (has_workspace<Call>) self.observe_workspace(call, call->workspace);
   self.observe_stream(call->stream);
+  if (const Outputs *outputs = self.outputs_.load(); outputs != nullptr)
+    visit_outputs(*call, *outputs);
+  if (self.fails_now()) return OCTAVO_NO_RESOURCE;
   Call own;
   OCTAVO_TAKE(own, call);
   own.stream = nullptr;
@@ -119,6 +130,7 @@ octavo_status WrappedKernels::run_foreign(void *ctx, const void *call) {
   auto &self = *static_cast<WrappedKernels *>(ctx);
   const ForeignTable &table = self.foreign_[at / kForeignCalls];
   self.is_foreign_[self.verb_.load()] = true;
+  if (self.fails_now()) return OCTAVO_NO_RESOURCE;
   const Turn turn(self.turns_.load());
   const Opened opened(self.fence_.load());
   alignas(CallHead) uint8_t own[kMostOfCall];
@@ -230,10 +242,16 @@ void WrappedKernels::close_device(void *ctx) {
 }
 
 OnStream::OnStream() {
+  measured.clear();
   stream_of_verb = kStream;
 }
 OnStream::~OnStream() {
   stream_of_verb = nullptr;
+}
+
+bool WrappedKernels::fails_now() {
+  ++calls_;
+  return until_failure_.load() >= 0 && until_failure_.fetch_sub(1) == 0;
 }
 
 void WrappedKernels::observe_stream(const void *stream) {
@@ -257,6 +275,16 @@ void WrappedKernels::observe(const octavo_quantize &call) {
   const uint32_t verb = verb_.load();
   if (call.out != nullptr) quantized_[verb] |= dtype_bit(call.out->dtype);
   if (call.out_t != nullptr) quantized_[verb] |= dtype_bit(call.out_t->dtype);
+}
+
+void WrappedKernels::observe(const octavo_quantize_stats &call) {
+  if (stream_of_verb == nullptr || call.in->rows == 0 || call.in->cols == 0) return;
+  const Measured now = {
+      call.in->data,  call.codes->data, call.scale_inv->data, call.scale_inv->granularity,
+      call.saturated, call.underflow,   call.signal,          call.noise};
+  if (std::find(measured.begin(), measured.end(), now) != measured.end())
+    report("quantize_stats measured one cast twice in a call, so the sums count it twice");
+  measured.push_back(now);
 }
 
 void WrappedKernels::observe(const octavo_gemm &call) {

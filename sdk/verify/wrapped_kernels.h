@@ -8,6 +8,7 @@
 #define OCTAVO_CONFORMANCE_WRAPPED_KERNELS_H
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -62,6 +63,13 @@ class WrappedKernels {
   void set_turns(Turns *turns) { turns_.store(turns); }
   // Where the buffers of the verb under way are; null: no look at workspaces.
   void set_arena(const Arena *arena) { arena_.store(arena); }
+  // What sees every output of every kernel before it runs; null: nobody.
+  using Outputs = std::function<void(const uint8_t *address, uint64_t bytes)>;
+  void set_outputs(const Outputs *outputs) { outputs_.store(outputs); }
+  // The n-th call from now on answers OCTAVO_NO_RESOURCE and does nothing.
+  void fail_call(int64_t n) { until_failure_.store(n); }
+  // Calls of kernels so far.
+  uint64_t calls() const { return calls_.load(); }
   // Which verb the host runs: OCTAVO_VERB_..., the index under which formats are recorded.
   void set_verb(uint32_t verb) { verb_.store(verb); }
   // Whether `dtype` can be read, as a plain tensor or as codes with one scale.
@@ -73,6 +81,7 @@ class WrappedKernels {
   uint64_t quantized(uint32_t verb) const;
   // The first broken rule since the last call, or "".
   std::string take_violation();
+  void report(const std::string &violation);
 
  private:
   // The function of a table of ours that forwards to `member` of the real one.
@@ -110,13 +119,14 @@ class WrappedKernels {
 
   void observe(const octavo_quantize &call);
   void observe(const octavo_gemm &call);
+  void observe(const octavo_quantize_stats &call);
   void observe(const octavo_quantize_fp4 &call) { observe(*call.quantize); }
   void observe(const octavo_round_codes &) { quantized_[verb_.load()] |= kStochasticBit; }
   template <typename Call>
   void observe(const Call &) {}
   void observe_workspace(const void *call, const void *workspace);
   void observe_stream(const void *stream);
-  void report(const std::string &violation);
+  bool fails_now();
 
   octavo_session_desc real_;
   KernelsTables real_tables_;
@@ -126,6 +136,9 @@ class WrappedKernels {
   std::atomic<Fence *> fence_{nullptr};
   std::atomic<Turns *> turns_{nullptr};
   std::atomic<const Arena *> arena_{nullptr};
+  std::atomic<const Outputs *> outputs_{nullptr};
+  std::atomic<int64_t> until_failure_{-1};
+  std::atomic<uint64_t> calls_{0};
   std::atomic<uint32_t> verb_{0};
   std::atomic<uint64_t> quantized_[6]{}, multiplied_[6]{};  // multiplied: codes that products read
   std::atomic<bool> is_foreign_[6]{};

@@ -20,6 +20,7 @@ PROCESS = [
     ("kExitsLate", "purity", r"exit code 5 in the destructors"),
     ("kCrashesLate", "purity", r"signal 6 .* in the destructors"),
     ("kThrows", "purity", r"an exception ended " + FORWARD),
+    ("kReadsPast", "purity", r"signal 11 .* in " + FORWARD),
     ("kOverflowsStack", "purity", r"signal 11 .* in " + FORWARD),
 ]
 # What a verb changes in its process: `process` names the verb and the change.
@@ -107,7 +108,7 @@ NOT_FOUND = {
 STATED = {"good": '[options.count]\ndefault = 5\nlow = 1\nhelp = "an option"\n'}
 # The subject computes on kernels of its own alone; on those of this machine its products fail, as do casts with a
 # scale at an odd address, and these checks with them. The suite's own test runs their cases.
-NEED_PRODUCTS = {"access", "identity.splits", "purity.arguments", "extents", "late", "nonfinite", "nonfinite.nan", "numerics",
+NEED_PRODUCTS = {"access", "identity.splits", "purity.arguments", "failures", "extents", "late", "nonfinite", "nonfinite.nan", "numerics",
                  "reduction", "fused", "grouped"}
 # For the same reason, or since a plugin has one table.
 NOT_AS_PLUGIN = {"kUnsteadyOptions", "kWritesStepElsewhere", "kFirstCallFlag", "kSkipWeightIgnored",

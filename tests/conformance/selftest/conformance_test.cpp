@@ -36,10 +36,13 @@ Result run(const std::string &name, Fault fault, bool with_optional = true,
            uint64_t alignment = 1) {
   octavo_kernels_caps caps = subject_caps();
   caps.alignment = alignment;
-  octavo_option_value option{};
-  option.name = OCTAVO_STR("fault");
-  option.value.type = OCTAVO_VALUE_INT;
-  option.value.integer = fault;
+  octavo_option_value options[2]{};
+  options[0].name = OCTAVO_STR("fault");
+  options[0].value.type = OCTAVO_VALUE_INT;
+  options[0].value.integer = fault;
+  options[1].name = OCTAVO_STR("bias");
+  options[1].value.type = OCTAVO_VALUE_BOOL;
+  options[1].value.integer = 1;
   conformance::Target target;
   target.backend = subject_backend(fault);
   target.optimizer = with_optional ? subject_optimizer() : nullptr;
@@ -52,8 +55,8 @@ Result run(const std::string &name, Fault fault, bool with_optional = true,
   target.desc.device = {OCTAVO_DEVICE_CPU, 0};
   target.desc.kernels = subject_kernels();
   target.desc.caps = &caps;
-  target.desc.options = &option;
-  target.desc.option_count = 1;
+  target.desc.options = options;
+  target.desc.option_count = 2;
   const Check *check = conformance::find_check(name);
   if (check == nullptr) return {Outcome::kFail, "there is no check '" + name + "'"};
   return conformance::run_check(*check, target, 1);
@@ -131,7 +134,7 @@ constexpr Case kCases[] = {
     {"access", kWritesGap, "may not touch"},
     {"access", kAccumulatesY, "y of 'wide'"},
     {"access", kSavedTooLarge, "was not written"},
-    {"access", kWritesWhatItReads, "which it may only read"},
+    {"access", kWritesWhatItReads, "may only read"},
     {"access.optimizer", kWritesStepElsewhere, "gradient 'wide'"},
     {"identity", kAmaxOverwrites, "combined outside"},
     {"identity", kNullChangesScale, "with null for every ACCUMULATE slot"},
@@ -205,6 +208,25 @@ constexpr Case kCases[] = {
     {"shard", kShardRecordsNothing, "session slot 'w/amax'"},
     {"shard", kShardCopiesOnHost, "shard place of 'blocks' by 7 rows touched"},
     {"shard", kShardTooFew, "without the last packet answered OCTAVO_OK"},
+    {"contract.refusals", kReportsNothing, "got no diagnostic"},
+    {"contract.slots", kKeepsNames, "which is labelled '?"},
+    {"contract.decline", kDeclineWritesId, "was declined and wrote *id"},
+    {"contract.refusals", kAbortedSealCounts, "expected the sink's status"},
+    {"contract.slots", kLabelsOfWeights, "slot name and label identify a column"},
+    {"contract.refusals", kRefusesLonger, "add_parameter 'wide' answered OCTAVO_INVALID"},
+    {"purity.arguments", kRefusesLongerCalls, "linear_forward of 'wide' M=7 f32 answered"},
+    {"purity.arguments", kLooksAtUnknownFlags, "linear_forward of 'wide' M=7 f32 answered"},
+    {"access", kRewritesReadSlot, "as an output, which the verb may only read"},
+    {"purity.arguments", kClearsSkippedDw, "SKIP_WEIGHT changed the weight gradient"},
+    {"access", kClearsFrozenDw, "gradient 'frozen'"},
+    {"failures", kLosesGemmFailure, "answered OCTAVO_OK; expected the status of the kernels"},
+    {"shard", kShardMeasuresAnew, "expected the maximum of both"},
+    {"contract.refusals", kRefusesDeterministic, "open_session answered OCTAVO_INVALID"},
+    {"contract.options", kNeedsEveryOption, "open_session answered OCTAVO_INVALID"},
+    {"contract.options", kOptionsByPrefix, "open_session with the unknown option '"},
+    {"contract.options", kLinearOptionIgnored, "differs from a session with this option"},
+    {"contract.options", kLinearOptionForAll, "changes where another linear has its own"},
+    {"contract.options", kDeclineKeepsOption, "where a linear with other options was declined"},
     {"purity", kDependsOnAddress, "with every address moved by 64 bytes"},
     {"nonfinite", kNonfiniteNeedsDx, "in a backward of dw only"},
     {"nonfinite", kNonfiniteOfFirstRows, "after Inf in dy ["},

@@ -16,7 +16,8 @@ namespace octavo::selftest {
 
 enum Fault : int64_t {
   // What forward does to its process: for `octavo plugin verify`, not for a test program.
-  kPrints = -33,      // a line on stdout
+  kReadsPast = -34,   // the entry behind its list of slots
+  kPrints,            // a line on stdout
   kMakesOtherGlobal,  // symbols of a library that it opens become visible to every library
   kMakesGlobal,       // its own
   kRedirectsStdout,
@@ -158,6 +159,25 @@ enum Fault : int64_t {
   kTakesWhatItDeclines,   // f16 runs, and the plan declines it
   kNoNonfiniteOfX,        // casts of x set no flag
   kNoNonfiniteOfW,        // casts of a weight set no flag
+  kReportsNothing,        // refusals of setup calls come without a diagnostic
+  kKeepsNames,            // labels are the texts of add_linear, which were lent for that call
+  kDeclineWritesId,       // a declined linear gets an id
+  kAbortedSealCounts,     // a seal that its sink aborts has counted its slots
+  kLabelsOfWeights,       // columns of linears have the names of their weights
+  kRefusesLonger,         // a description of a later minor version is refused
+  kRefusesLongerCalls,    // so is the call struct of forward
+  kLooksAtUnknownFlags,   // a forward with an unknown flag is refused
+  kRewritesReadSlot,      // backward copies a scale, which it may only read, onto itself
+  kClearsSkippedDw,       // with OVERWRITE and SKIP_WEIGHT, dw is cleared
+  kClearsFrozenDw,        // a dw of a frozen weight is cleared
+  kLosesGemmFailure,      // a product that fails is not passed on
+  kShardMeasuresAnew,     // measure overwrites amax
+  kRefusesDeterministic,  // a session that must be deterministic is refused
+  kNeedsEveryOption,      // a session without the option `bias` is refused
+  kOptionsByPrefix,       // a name that begins as an option's is taken for it
+  kLinearOptionIgnored,   // a linear's own `bias` is accepted and not followed
+  kLinearOptionForAll,    // a linear's own `bias` holds for every linear
+  kDeclineKeepsOption,    // so does that of a linear that is declined
   // What an author would get wrong and small models do not show.
   kDependsOnAddress,       // no bias where x is at an odd multiple of 64 bytes
   kNonfiniteNeedsDx,       // without dx, a cast of dy sets no flag

@@ -2,6 +2,7 @@
 //
 // Pools come first, then the parameters, then the linears; nothing emitted before changes.
 #include <algorithm>
+#include <tuple>
 
 #include "subject_session.h"
 
@@ -45,16 +46,14 @@ class Emitter {
       slot.combine = OCTAVO_COMBINE_SUM;
     slot.name = {name, std::char_traits<char>::length(name)};
     slot.labels = labels;
-    const octavo_status status = sink_.slot(sink_.ctx, &slot);
-    if (status_ == OCTAVO_OK) status_ = status;
+    if (status_ == OCTAVO_OK) status_ = sink_.slot(sink_.ctx, &slot);
     return s_.slots++;
   }
 
   void use(uint32_t owner_kind, uint32_t owner, uint32_t slot, uint32_t first = 0,
            uint32_t count = 0) {
     const octavo_slot_use u = {owner_kind, owner, slot, first, count, 0};
-    const octavo_status status = sink_.use(sink_.ctx, &u);
-    if (status_ == OCTAVO_OK) status_ = status;
+    if (status_ == OCTAVO_OK) status_ = sink_.use(sink_.ctx, &u);
     if (owner_kind == OCTAVO_OWNER_SESSION) ++s_.session_positions;
   }
 
@@ -146,13 +145,16 @@ class Emitter {
   std::string names_[3];
 };
 
-}  // namespace
+octavo_str label_of(const octavo_session &s, const SubjectLinear &linear) {
+  if (s.fault == kKeepsNames) return linear.given;
+  return view(s.fault == kLabelsOfWeights ? s.parameters[linear.weight].name : linear.name);
+}
 
-octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink) {
+octavo_status seal(octavo_session *s, const octavo_slot_sink *sink) {
   Emitter emit(*s, *sink);
   std::vector<octavo_str> linear_names, weight_names;
   for (size_t i = s->sealed_linears; i < s->linears.size(); ++i) {
-    linear_names.push_back(view(s->linears[i].name));
+    linear_names.push_back(label_of(*s, s->linears[i]));
   }
   for (size_t i = s->sealed_parameters; i < s->parameters.size(); ++i) {
     if ((s->parameters[i].desc.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) == 0) continue;
@@ -207,6 +209,22 @@ octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink) {
     if (s->fault == kHistoryInForward) emit.use(owner, id, x + 2, col, 1);
   }
   return emit.status();
+}
+
+}  // namespace
+
+octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink) {
+  const auto state = [](octavo_session &of) {
+    return std::tie(of.parameters, of.pools, of.sealed_parameters, of.sealed_linears, of.slots,
+                    of.session_positions, of.nonfinite_slot, of.nonfinite_position, of.ghosts,
+                    of.seals);
+  };
+  const std::tuple before{
+      s->parameters,        s->pools,          s->sealed_parameters,  s->sealed_linears, s->slots,
+      s->session_positions, s->nonfinite_slot, s->nonfinite_position, s->ghosts,         s->seals};
+  const octavo_status status = seal(s, sink);
+  if (status != OCTAVO_OK && s->fault != kAbortedSealCounts) state(*s) = before;
+  return status;
 }
 
 }  // namespace octavo::selftest

@@ -42,6 +42,8 @@ struct SubjectParameter {
 struct SubjectLinear {
   std::string name;
   uint32_t weight;
+  octavo_str given{};  // kKeepsNames
+  bool has_bias = true;
 };
 // One pool per seal and kind; its amax, history and scale follow each other in the session's list.
 struct SubjectPool {
@@ -57,12 +59,14 @@ inline int64_t round_up(int64_t n, int64_t multiple) {
 }  // namespace octavo::selftest
 
 struct octavo_session {
+  const octavo_host *host;
   const octavo_kernels *kernels;
   octavo::KernelsTables tables;
   const octavo::selftest::SubjectCasts *casts;  // of kOwnCasts
   void *ctx;
   int64_t alignment;
   int64_t fault;
+  bool has_bias = true;  // the option `bias`
   std::vector<octavo::selftest::SubjectParameter> parameters;
   std::vector<octavo::selftest::SubjectLinear> linears;
   std::vector<octavo::selftest::SubjectPool> pools;

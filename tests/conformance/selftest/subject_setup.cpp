@@ -10,30 +10,37 @@
 namespace octavo::selftest {
 namespace {
 
-octavo_status emit_option(const octavo_option_sink *sink, const char *name, octavo_value initial) {
+octavo_status emit_option(const octavo_option_sink *sink, const char *name, const char *help,
+                          octavo_value initial) {
   octavo_option o{};
   o.size = sizeof o;
   o.kind = OCTAVO_KIND_OPTION;
   o.name = {name, std::char_traits<char>::length(name)};
-  o.help = OCTAVO_STR("The rule of the contract to break, as a number; 0 breaks none.");
+  o.help = {help, std::char_traits<char>::length(help)};
   o.initial = initial;
   return sink->option(sink->ctx, &o);
 }
 
+octavo_status emit_options(const octavo_option_sink *sink, int64_t fault) {
+  octavo_value number{}, yes{};
+  number.type = OCTAVO_VALUE_INT;
+  number.integer = fault;
+  yes.type = OCTAVO_VALUE_BOOL;
+  yes.integer = 1;
+  const octavo_status status = emit_option(
+      sink, "fault", "The rule of the contract to break, as a number; 0 breaks none.", number);
+  return status != OCTAVO_OK ? status : emit_option(sink, "bias", "Whether y gets the bias.", yes);
+}
+
 octavo_status list_options(const octavo_option_sink *sink) {
-  octavo_value zero{};
-  zero.type = OCTAVO_VALUE_INT;
-  return emit_option(sink, "fault", zero);
+  return emit_options(sink, kNone);
 }
 
 // kUnsteadyOptions: the default counts the calls. Options are listed before any session exists, so
 // this fault is a table of its own.
 octavo_status list_unsteady_options(const octavo_option_sink *sink) {
   static std::atomic<int64_t> count{0};
-  octavo_value value{};
-  value.type = OCTAVO_VALUE_INT;
-  value.integer = count++;
-  return emit_option(sink, "fault", value);
+  return emit_options(sink, count++);
 }
 
 int64_t fault_of(const octavo_session_desc *desc) {
@@ -42,6 +49,26 @@ int64_t fault_of(const octavo_session_desc *desc) {
     if (std::string(name.data, name.size) == "fault") return desc->options[i].value.integer;
   }
   return kNone;
+}
+
+bool is_named(octavo_str name, const std::string &option, int64_t fault) {
+  const std::string given(name.data, name.size);
+  return fault == kOptionsByPrefix ? given.rfind(option, 0) == 0 : given == option;
+}
+
+octavo_status refuse(const octavo_host *host, int64_t fault) {
+  octavo_diagnostic d{};
+  d.size = sizeof d;
+  d.kind = OCTAVO_KIND_DIAGNOSTIC;
+  d.code = OCTAVO_INVALID;
+  d.severity = OCTAVO_SEVERITY_ERROR;
+  d.domain = OCTAVO_STR("subject");
+  d.text = OCTAVO_STR("a malformed argument");
+  if (host != nullptr && fault != kReportsNothing) host->diagnose(host->ctx, &d);
+  return OCTAVO_INVALID;
+}
+octavo_status refuse(const octavo_session *s) {
+  return refuse(s->host, s->fault);
 }
 
 octavo_status check_session(const octavo_session_desc *desc, const octavo_verdict_sink *sink) {
@@ -70,12 +97,25 @@ octavo_status check_session(const octavo_session_desc *desc, const octavo_verdic
 
 octavo_status open_session(const octavo_session_desc *desc, octavo_session **out) {
   const uint64_t known = OCTAVO_SESSION_DETERMINISTIC;
-  if ((desc->flags & ~known) != 0 && fault_of(desc) != kAcceptsSessionFlags) return OCTAVO_INVALID;
+  if ((desc->flags & ~known) != 0 && fault_of(desc) != kAcceptsSessionFlags)
+    return refuse(desc->host, fault_of(desc));
+  const int64_t fault = fault_of(desc);
+  if (fault == kRefusesDeterministic && desc->flags != 0) return refuse(desc->host, fault);
   auto s = std::make_unique<octavo_session>();
+  bool is_given = false;
+  for (uint64_t i = 0; i < desc->option_count; ++i) {
+    const octavo_option_value &option = desc->options[i];
+    if (is_named(option.name, "fault", fault)) continue;
+    if (!is_named(option.name, "bias", fault)) return refuse(desc->host, fault);
+    s->has_bias = option.value.integer != 0;
+    is_given = true;
+  }
+  if (fault == kNeedsEveryOption && !is_given) return refuse(desc->host, fault);
+  s->host = desc->host;
   s->kernels = desc->kernels;
   s->ctx = desc->kernels_ctx;
   s->tables = KernelsTables(s->kernels, s->ctx);
-  s->fault = fault_of(desc);
+  s->fault = fault;
   s->casts = nullptr;
   if (s->fault == kOwnCasts || s->fault == kOwnCastsHalve) {
     s->casts = static_cast<const SubjectCasts *>(
@@ -92,15 +132,16 @@ octavo_status open_session(const octavo_session_desc *desc, octavo_session **out
 octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *desc,
                             octavo_verdict *verdict, uint32_t *id) {
   const uint32_t known = OCTAVO_PARAMETER_LINEAR_WEIGHT | OCTAVO_PARAMETER_FROZEN;
+  if (s->fault == kRefusesLonger && desc->size > sizeof *desc) return refuse(s);
   const SubjectParameter parameter{{desc->name.data, desc->name.size}, *desc, 0};
   if ((desc->reserved != 0 || (desc->flags & ~known) != 0) && s->fault != kAcceptsFlags) {
     if (s->fault == kBurnsId) s->parameters.push_back(parameter);
-    return OCTAVO_INVALID;
+    return refuse(s);
   }
   const auto handled = [](uint32_t dtype) { return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16; };
   verdict->level = OCTAVO_LEVEL_LAYER;
   if (!handled(desc->dtype) || !handled(desc->gradient_dtype)) {
-    if (s->fault == kInvalidForDtype) return OCTAVO_INVALID;
+    if (s->fault == kInvalidForDtype) return refuse(s);
     verdict->decision = OCTAVO_DECLINE;
     verdict->reason = OCTAVO_REASON_DTYPE;
     verdict->text = OCTAVO_STR("expected f32 or bf16");
@@ -116,22 +157,36 @@ octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *desc
 
 octavo_status add_linear(octavo_session *s, const octavo_linear_desc *desc, octavo_verdict *verdict,
                          uint32_t *id) {
-  if (desc->flags != 0 && s->fault != kAcceptsFlags) return OCTAVO_INVALID;
+  if (desc->flags != 0 && s->fault != kAcceptsFlags) return refuse(s);
   const bool weight_known = desc->weight < s->parameters.size();
-  if (!weight_known && s->fault != kAcceptsAnyWeight) return OCTAVO_INVALID;
+  if (!weight_known && s->fault != kAcceptsAnyWeight) return refuse(s);
   if (weight_known &&
       (s->parameters[desc->weight].desc.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) == 0) {
-    return OCTAVO_INVALID;
+    return refuse(s);
   }
   verdict->level = OCTAVO_LEVEL_LAYER;
-  if (desc->option_count > 0 && s->fault != kIgnoresLinearOptions) {
+  bool has_bias = s->has_bias, follows = true;
+  for (uint64_t i = 0; i < desc->option_count && s->fault != kIgnoresLinearOptions; ++i) {
+    const octavo_option_value &option = desc->options[i];
+    if (is_named(option.name, "bias", s->fault))
+      has_bias = option.value.integer != 0;
+    else
+      follows = false;
+  }
+  if (s->fault == kDeclineKeepsOption && !follows) s->has_bias = has_bias;
+  if (s->fault == kLinearOptionForAll) s->has_bias = has_bias;
+  if (s->fault == kLinearOptionForAll)
+    for (SubjectLinear &linear : s->linears) linear.has_bias = has_bias;
+  if (s->fault == kLinearOptionIgnored) has_bias = s->has_bias;
+  if (!follows) {
     verdict->decision = OCTAVO_DECLINE;
     verdict->reason = OCTAVO_REASON_OPTION;
+    if (s->fault == kDeclineWritesId) *id = 0;
     return OCTAVO_OK;
   }
   verdict->decision = OCTAVO_ACCEPT_EMULATED;
   *id = static_cast<uint32_t>(s->linears.size());
-  s->linears.push_back({{desc->name.data, desc->name.size}, desc->weight});
+  s->linears.push_back({{desc->name.data, desc->name.size}, desc->weight, desc->name, has_bias});
   return OCTAVO_OK;
 }
 

@@ -48,6 +48,14 @@ octavo_status plan(const octavo_session *s, octavo_shard_plan *plan) {
 
 octavo_status measure(const octavo_session *s, const octavo_shard_call *c) {
   if (weight_of(s, c->parameter, c->rows) == nullptr) return OCTAVO_INVALID;
+  if (s->fault == kShardMeasuresAnew) {
+    octavo_copy zero{};
+    zero.size = sizeof zero;
+    zero.kind = OCTAVO_KIND_COPY;
+    zero.out = c->amax;
+    zero.bytes = sizeof(float);
+    s->kernels->copy(s->ctx, &zero);
+  }
   look(s, *c->shard, c->amax);
   return OCTAVO_OK;
 }

@@ -15,6 +15,11 @@ namespace octavo::selftest {
 namespace {
 
 thread_local void *stream_of_verb = nullptr;
+thread_local octavo_status status_of_verb = OCTAVO_OK;  // of the first kernel that failed
+
+void note(octavo_status status) {
+  if (status_of_verb == OCTAVO_OK) status_of_verb = status;
+}
 
 octavo_tensor codes(void *data, int64_t rows, int64_t cols, uint32_t dtype) {
   return {data, rows, cols, cols, dtype, 0};
@@ -38,7 +43,7 @@ void copy_rows(const octavo_session *s, const octavo_tensor &to, const octavo_te
     c.in = static_cast<uint8_t *>(from.data) +
            static_cast<uint64_t>(row * from.stride) * width_of(from);
     c.bytes = static_cast<uint64_t>(cols) * width_of(to);
-    s->kernels->copy(s->ctx, &c);
+    note(s->kernels->copy(s->ctx, &c));
   }
 }
 
@@ -51,7 +56,7 @@ void copy_bytes(const octavo_session *s, void *out, const void *in, uint64_t byt
   c.out = out;
   c.in = in;
   c.bytes = bytes;
-  s->kernels->copy(s->ctx, &c);
+  note(s->kernels->copy(s->ctx, &c));
 }
 
 void clear(const octavo_session *s, void *out, uint64_t bytes) {
@@ -67,7 +72,7 @@ void scale_values(const octavo_session *s, void *values, uint64_t n, float facto
   v.in = v.out;
   v.n = n;
   v.factor = factor;
-  s->tables.get<octavo_msamp_kernels>()->scale_values(s->ctx, &v);
+  note(s->tables.get<octavo_msamp_kernels>()->scale_values(s->ctx, &v));
 }
 
 struct Cast {
@@ -98,10 +103,10 @@ void cast(const octavo_session *s, const Cast &what, bool current = false) {
   q.format_max = what.format_max;
   q.rule = current ? OCTAVO_RULE_QUOTIENT : OCTAVO_RULE_GIVEN;
   if (s->casts == nullptr || what.format_max > kE4m3Max) {
-    s->kernels->quantize(s->ctx, &q);
+    note(s->kernels->quantize(s->ctx, &q));
     return;
   }
-  s->casts->cast(s->ctx, &q);
+  note(s->casts->cast(s->ctx, &q));
   if (s->fault == kOwnCastsHalve) scale_values(s, what.scale_inv, 1, 0.5F);
 }
 
@@ -131,7 +136,8 @@ void multiply(const octavo_session *s, const octavo_tensor &a, const void *a_inv
   g.a_scale_inv = &sa;
   g.b_scale_inv = &sb;
   g.accumulate = accumulate ? 1 : 0;
-  s->kernels->gemm(s->ctx, &g);
+  const octavo_status status = s->kernels->gemm(s->ctx, &g);
+  if (s->fault != kLosesGemmFailure) note(status);
   if (pads) copy_rows(s, d, out);
 }
 
@@ -152,14 +158,17 @@ octavo_tensor rounded(const octavo_session *s, const octavo_tensor &x, uint8_t *
   copy.stream = stream_of_verb;
   copy.in = &x;
   copy.out = &out;
-  s->kernels->dequantize(s->ctx, &copy);
+  note(s->kernels->dequantize(s->ctx, &copy));
   return out;
 }
 
 // A verb on this stream.
 class OnStream {
  public:
-  explicit OnStream(void *stream) { stream_of_verb = stream; }
+  explicit OnStream(void *stream) {
+    stream_of_verb = stream;
+    status_of_verb = OCTAVO_OK;
+  }
   ~OnStream() { stream_of_verb = nullptr; }
   OnStream(const OnStream &) = delete;
   OnStream &operator=(const OnStream &) = delete;
@@ -169,7 +178,7 @@ std::atomic<const octavo_session *> last_session{nullptr};  // kSharedAcrossSess
 
 bool loses_bias(const octavo_session *s, const octavo_forward_call &c) {
   const uint32_t linear = c.linear;
-  if (s->fault == kNoBias) return true;
+  if (s->fault == kNoBias || !s->linears[linear].has_bias) return true;
   if (s->fault == kDependsOnAddress) return reinterpret_cast<uintptr_t>(c.x->data) / 64 % 2 == 1;
   if (s->fault == kNinthLinear) return linear >= 8;
   if (s->fault == kManyRows) return c.x->rows > 32767;
@@ -207,7 +216,7 @@ octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weig
     s->cast_codes.resize(static_cast<size_t>(n * k));
     copy_bytes(s, s->cast_codes.data(), out_t.data, s->cast_codes.size());
   }
-  return OCTAVO_OK;
+  return status_of_verb;
 }
 
 octavo_status subject_forward(const octavo_session *s, const octavo_forward_call *c) {
@@ -215,6 +224,13 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
   if (s->fault < kDeclinesPadding) misbehave(s->fault);
   if (s->fault == kForwardNothing) return OCTAVO_OK;
+  if (s->fault == kRefusesLongerCalls && c->size > sizeof *c) return OCTAVO_INVALID;
+  if (s->fault == kLooksAtUnknownFlags && (c->flags & ~uint32_t{OCTAVO_FORWARD_EVALUATION}) != 0)
+    return OCTAVO_INVALID;
+  if (s->fault == kReadsPast) {
+    void *const volatile beyond = c->slots[kCacheInv + 1];
+    static_cast<void>(beyond);
+  }
   if (s->fault == kAllocates) {
     void *volatile memory = std::malloc(100);
     std::free(memory);
@@ -293,7 +309,7 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   if (s->fault == kWorkspaceOverrun) {
     clear(s, work + 16 + m * (n * static_cast<int64_t>(sizeof(float)) + k), 1);
   }
-  return OCTAVO_OK;
+  return status_of_verb;
 }
 
 octavo_status subject_backward(const octavo_session *s, const octavo_backward_call *c) {
@@ -312,6 +328,12 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
   const void *x_inv = saved + (s->fault == kBackwardUsesLastM ? s->last_rows.load() : m) * k;
   if (s->fault == kBackwardNeedsOrder && s->remembered.load() != nullptr)
     x_inv = s->remembered.load();
+  if (s->fault == kRewritesReadSlot) {
+    copy_bytes(s, work, c->slots[kDyScale], sizeof(float));
+    copy_bytes(s, c->slots[kDyScale], work, sizeof(float));
+  }
+  const bool frozen = (d.flags & OCTAVO_PARAMETER_FROZEN) != 0;
+  octavo_tensor *const dw = frozen && s->fault != kClearsFrozenDw ? nullptr : c->dw;
   octavo_tensor sums = codes(work + 16, 1, d.rows, OCTAVO_F32);
   uint8_t *padded_dw = work + 16 + n * word;
   uint8_t *padded_dx = padded_dw + n * k * word;
@@ -345,17 +367,19 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
   if (skips && s->fault == kSkipWeightLosesDb) return OCTAVO_OK;
   const bool overwrite =
       (c->flags & OCTAVO_BACKWARD_OVERWRITE) != 0 && s->fault != kOverwriteIgnored;
+  if (s->fault == kClearsSkippedDw && skips && overwrite && dw != nullptr)
+    clear(s, dw->data, width_of(*dw));
   const std::vector<SubjectLinear> &linears = s->linears;
   const bool second = std::any_of(linears.begin(), linears.begin() + c->linear, [&](const auto &l) {
     return l.weight == linears[c->linear].weight;
   });
   const bool keeps_dw = (s->fault == kEmptyKeepsDw && rows == 0) ||
-                        (s->fault == kDwOfF32 && c->dw != nullptr && c->dw->dtype != OCTAVO_F32);
+                        (s->fault == kDwOfF32 && dw != nullptr && dw->dtype != OCTAVO_F32);
   const bool adds =
       !overwrite && s->fault != kDwOverwrites && !(s->fault == kTiedOverwrites && second);
-  if (c->dw != nullptr && !keeps_dw && !skips) {
+  if (dw != nullptr && !keeps_dw && !skips) {
     const octavo_tensor x_t = codes(saved, k, m, OCTAVO_E4M3FN);
-    multiply(s, dy_t, work, x_t, x_inv, *c->dw, nullptr, adds, padded_dw);
+    multiply(s, dy_t, work, x_t, x_inv, *dw, nullptr, adds, padded_dw);
   }
   if (c->db != nullptr && !(s->fault == kEmptyKeepsDb && rows == 0) &&
       !(s->fault == kDbOfF32 && c->db->dtype != OCTAVO_F32)) {
@@ -369,7 +393,7 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
     sum.out = direct ? c->db->data : sums.data;
     sum.accumulate = direct && !overwrite ? 1 : 0;
     for (int i = 0; i < (s->fault == kDbTwice && rows > 100 ? 2 : 1); ++i) {
-      s->kernels->sum_rows(s->ctx, &sum);
+      note(s->kernels->sum_rows(s->ctx, &sum));
       sum.accumulate = 1;
     }
     octavo_dequantize store{};
@@ -379,9 +403,9 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
     store.in = &sums;
     store.out = c->db;
     store.accumulate = overwrite ? 0 : 1;
-    if (!direct) s->kernels->dequantize(s->ctx, &store);
+    if (!direct) note(s->kernels->dequantize(s->ctx, &store));
   }
-  return OCTAVO_OK;
+  return status_of_verb;
 }
 
 octavo_status subject_end_step(const octavo_session *s, const octavo_step_call *c) {
@@ -415,14 +439,14 @@ octavo_status subject_end_step(const octavo_session *s, const octavo_step_call *
       clear(s, u.scale, pool.columns * sizeof(float));
     std::vector<float> amax(s->fault == kHistoryTwice ? pool.columns : 0);
     copy_bytes(s, amax.data(), u.amax, amax.size() * sizeof(float));
-    s->kernels->delayed_scale_update(s->ctx, &u);
+    note(s->kernels->delayed_scale_update(s->ctx, &u));
     if (s->fault != kHistoryTwice) continue;
     copy_bytes(s, u.amax, amax.data(), amax.size() * sizeof(float));
-    s->kernels->delayed_scale_update(s->ctx, &u);
+    note(s->kernels->delayed_scale_update(s->ctx, &u));
   }
   if (s->fault == kEndStepAgain) s->calls.store(0);
   if (s->fault != kNonfiniteStays) clear(s, c->slots[s->nonfinite_position], sizeof(float));
-  return OCTAVO_OK;
+  return status_of_verb;
 }
 
 }  // namespace octavo::selftest

@@ -1,0 +1,54 @@
+// failures: a verb passes on the failure of each of its calls of kernels, and works afterwards.
+#include "all_checks.h"
+#include "host.h"
+#include "report.h"
+
+namespace octavo::conformance {
+namespace {
+
+// From equal memory: once whole, once for each call of kernels that fails, and whole again.
+void check_verb(Host &host, const std::string &what,
+                const std::function<void(const Call &)> &verb) {
+  WrappedKernels &kernels = host.session().kernels();
+  const Snapshot start = host.arena().snapshot();
+  const uint64_t before = kernels.calls();
+  verb({});
+  const auto calls = static_cast<int64_t>(kernels.calls() - before);
+  const Snapshot whole = host.arena().snapshot();
+  Call failing;
+  failing.expected = kAnyFailure;
+  for (int64_t n = 0; n < calls; ++n) {
+    host.arena().restore(start);
+    kernels.fail_call(n);
+    try {
+      verb(failing);
+    } catch (const Failure &failure) {
+      throw Failure(text("call ", n + 1, " of ", calls, " of kernels failed: ", failure.what()));
+    }
+  }
+  host.arena().restore(start);
+  verb({});
+  expect_equal(host.arena(), whole, host.arena().snapshot(),
+               text(what, ", from equal memory, after kernels failed in it,"));
+}
+
+}  // namespace
+
+void check_failures(const Context &context) {
+  Standard standard(context);
+  Session &s = standard.session;
+  Host &host = standard.host;
+  host.train_step();
+  for (uint32_t id = 0; id < s.parameters().size(); ++id)
+    check_verb(host, text("quantize_weight of '", s.parameters()[id].spec.name, "'"),
+               [&](const Call &call) { host.quantize_weight(id, call); });
+  for (Batch &batch : host.batches()) {
+    check_verb(host, text("linear_forward of ", batch.name),
+               [&](const Call &call) { host.forward(batch, call); });
+    check_verb(host, text("linear_backward of ", batch.name),
+               [&](const Call &call) { host.backward(batch, call); });
+  }
+  check_verb(host, "end_step", [&](const Call &call) { host.end_step(call); });
+}
+
+}  // namespace octavo::conformance
