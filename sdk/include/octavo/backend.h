@@ -27,7 +27,7 @@
  *
  * If a setup verb fails, the session is unchanged. If a step or hot verb fails, its outputs (of
  * end_step the slots with UPDATE) and the gradients that it adds to are undefined; an accumulator
- * has gained all, a part or nothing of what the call records; all else is unchanged. A host that
+ * has gained all, a part or nothing of the call's record; all else is unchanged. A host that
  * goes on drops these gradients, and after a failed end_step continues from a checkpoint.
  *
  * Need not be called: a verb without an access to any slot of its list, and a verb with M = 0 that
