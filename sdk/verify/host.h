@@ -41,7 +41,7 @@ struct BatchSpec {
 struct Batch {
   BatchSpec spec;
   Matrix x, y, bias, dy, dx, db;
-  Matrix dw;  // the parameter's gradient; `data` is null when plan.gradient is SLOT
+  Matrix dw;  // the parameter's gradient; `data` is null when plan.gradient is not TENSOR
   uint8_t *saved;
   uint8_t *forward_workspace;
   uint8_t *backward_workspace;

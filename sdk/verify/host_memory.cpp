@@ -173,7 +173,7 @@ Batch &Host::add_batch(const BatchSpec &given) {
   fill(b.x, mix(spec.seed, 1), kXBound);
   fill(b.dy, mix(spec.seed, 2), kDyBound);
   fill(b.bias, mix(spec.seed, 3), kBiasBound);
-  if (linear.plan.gradient != OCTAVO_GRADIENT_SLOT) b.dw = gradients_[linear.weight];
+  if (linear.plan.gradient == OCTAVO_GRADIENT_TENSOR) b.dw = gradients_[linear.weight];
   const auto scratch = [&](const char *what, const octavo_extent &extent, Use use) {
     return arena_.allocate(extent_bytes(extent, spec.rows) + spec.slack, use,
                            text(what, " of ", b.name));

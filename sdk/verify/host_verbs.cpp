@@ -150,7 +150,7 @@ void Host::backward(Batch &batch, const Call &call) {
   c.dy = &batch.dy.tensor;
   c.x = (plan.flags & OCTAVO_LINEAR_NEEDS_X) != 0 ? &batch.x.tensor : nullptr;
   c.dx = call.want_dx ? &batch.dx.tensor : nullptr;
-  c.dw = plan.gradient != OCTAVO_GRADIENT_SLOT ? &batch.dw.tensor : nullptr;  // NONE: not read
+  c.dw = plan.gradient == OCTAVO_GRADIENT_TENSOR ? &batch.dw.tensor : nullptr;
   c.db = call.want_db ? &batch.db.tensor : nullptr;
   c.slots = list_at_end.put(slots);
   c.saved = batch.saved;

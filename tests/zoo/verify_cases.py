@@ -108,8 +108,8 @@ NOT_FOUND = {
 STATED = {"good": '[options.count]\ndefault = 5\nlow = 1\nhelp = "an option"\n'}
 # The subject computes on kernels of its own alone; on those of this machine its products fail, as do casts with a
 # scale at an odd address, and these checks with them. The suite's own test runs their cases.
-NEED_PRODUCTS = {"access", "identity.splits", "purity.arguments", "failures", "extents", "late", "nonfinite", "nonfinite.nan", "numerics",
-                 "reduction", "fused", "grouped"}
+NEED_PRODUCTS = {"access", "contract.options", "identity.splits", "purity.arguments", "failures", "extents", "late",
+                 "nonfinite", "nonfinite.nan", "numerics", "reduction", "fused", "grouped"}
 # For the same reason, or since a plugin has one table.
 NOT_AS_PLUGIN = {"kUnsteadyOptions", "kWritesStepElsewhere", "kFirstCallFlag", "kSkipWeightIgnored",
                  "kBackwardNeedsOrder", "kSharedAcrossSessions", "kEmptyKeepsDw", "kCurrentScaling", "kDwOverwrites",

@@ -218,7 +218,6 @@ constexpr Case kCases[] = {
     {"purity.arguments", kLooksAtUnknownFlags, "linear_forward of 'wide' M=7 f32 answered"},
     {"access", kRewritesReadSlot, "as an output, which the verb may only read"},
     {"purity.arguments", kClearsSkippedDw, "SKIP_WEIGHT changed the weight gradient"},
-    {"access", kClearsFrozenDw, "gradient 'frozen'"},
     {"failures", kLosesGemmFailure, "answered OCTAVO_OK; expected the status of the kernels"},
     {"shard", kShardMeasuresAnew, "expected the maximum of both"},
     {"contract.refusals", kRefusesDeterministic, "open_session answered OCTAVO_INVALID"},

@@ -169,7 +169,6 @@ enum Fault : int64_t {
   kLooksAtUnknownFlags,   // a forward with an unknown flag is refused
   kRewritesReadSlot,      // backward copies a scale, which it may only read, onto itself
   kClearsSkippedDw,       // with OVERWRITE and SKIP_WEIGHT, dw is cleared
-  kClearsFrozenDw,        // a dw of a frozen weight is cleared
   kLosesGemmFailure,      // a product that fails is not passed on
   kShardMeasuresAnew,     // measure overwrites amax
   kRefusesDeterministic,  // a session that must be deterministic is refused
