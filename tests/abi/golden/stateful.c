@@ -31,6 +31,16 @@ struct octavo_session {
   uint32_t num_parameters, num_linears, num_slots, sealed_parameters, sealed_linears;
 };
 
+static octavo_status fail(const octavo_session_desc *d, octavo_status code, const char *text) {
+  octavo_diagnostic message = {
+      .size = sizeof message, .kind = OCTAVO_KIND_DIAGNOSTIC, .code = code};
+  message.severity = OCTAVO_SEVERITY_ERROR;
+  message.domain = (octavo_str)OCTAVO_STR("stateful");
+  message.text = (octavo_str){text, strlen(text)};
+  d->host->diagnose(d->host->ctx, &message);
+  return code;
+}
+
 static void answer(octavo_verdict *v, uint32_t level, uint32_t reason, octavo_str text) {
   v->level = level;
   v->decision = reason == OCTAVO_REASON_NONE ? OCTAVO_ACCEPT_EMULATED : OCTAVO_DECLINE;
@@ -53,9 +63,9 @@ static octavo_status check_session(const octavo_session_desc *d, const octavo_ve
 
 static octavo_status open_session(const octavo_session_desc *d, octavo_session **out) {
   if (d->option_count > 0 || (d->flags & ~(uint64_t)OCTAVO_SESSION_DETERMINISTIC) != 0)
-    return OCTAVO_INVALID;
+    return fail(d, OCTAVO_INVALID, "a session has no option, and the flag DETERMINISTIC alone");
   octavo_session *s = calloc(1, sizeof *s);
-  if (s == NULL) return OCTAVO_NO_RESOURCE;
+  if (s == NULL) return fail(d, OCTAVO_NO_RESOURCE, "no memory for a session");
   OCTAVO_TAKE(s->desc, d);
   const octavo_kernels *k = s->desc.kernels;
   s->adam = k->get_extension(s->desc.kernels_ctx, (octavo_str)OCTAVO_STR(OCTAVO_ADAM_KERNELS_ID));
@@ -72,8 +82,9 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
                                    octavo_verdict *v, uint32_t *id) {
   if (d->reserved != 0 || d->flags > (OCTAVO_PARAMETER_LINEAR_WEIGHT | OCTAVO_PARAMETER_FROZEN) ||
       d->rows < 1 || d->cols < 1 || d->rows > (INT64_MAX >> 16) / d->cols)
-    return OCTAVO_INVALID;
-  if (s->num_parameters == CAPACITY) return OCTAVO_NO_RESOURCE;
+    return fail(&s->desc, OCTAVO_INVALID, "a parameter has a shape and known flags");
+  if (s->num_parameters == CAPACITY)
+    return fail(&s->desc, OCTAVO_NO_RESOURCE, "no more than 64 parameters");
   if (d->dtype != OCTAVO_F32 || d->gradient_dtype != OCTAVO_F32) {
     answer(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_DTYPE,
            (octavo_str)OCTAVO_STR("expected a float32 parameter and gradient"));
@@ -89,13 +100,14 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, 
                                 uint32_t *id) {
   if (d->flags != 0 || d->weight >= s->num_parameters ||
       !(s->parameters[d->weight].flags & OCTAVO_PARAMETER_LINEAR_WEIGHT))
-    return OCTAVO_INVALID;
+    return fail(&s->desc, OCTAVO_INVALID, "a linear has a weight that was added, and no flag");
   if (d->option_count > 0) {
     answer(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_OPTION,
            (octavo_str)OCTAVO_STR("stateful has no options"));
     return OCTAVO_OK;
   }
-  if (s->num_linears == CAPACITY) return OCTAVO_NO_RESOURCE;
+  if (s->num_linears == CAPACITY)
+    return fail(&s->desc, OCTAVO_NO_RESOURCE, "no more than 64 linears");
   s->linears[s->num_linears] = d->weight;
   *id = s->num_linears++;
   answer(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_NONE, (octavo_str){NULL, 0});
@@ -205,7 +217,8 @@ static octavo_extent extent(uint64_t at_256, uint64_t at_512) {
 
 static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
                                  octavo_linear_plan *out) {
-  if (linear >= s->sealed_linears) return OCTAVO_WRONG_STATE;
+  if (linear >= s->sealed_linears)
+    return fail(&s->desc, OCTAVO_INVALID, "no such linear is sealed");
   const parameter *p = &s->parameters[s->linears[linear]];
   uint64_t to[2], back[2];
   octavo_status status = measure(s, p, 256, &to[0], &back[0]);
@@ -231,7 +244,8 @@ static octavo_tensor weight_of(const octavo_session *s, uint32_t linear, void *c
 }
 
 static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
-  if (c->linear >= s->sealed_linears) return OCTAVO_INVALID;
+  if (c->linear >= s->sealed_linears)
+    return fail(&s->desc, OCTAVO_INVALID, "no such linear is sealed");
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
   octavo_gemm call = product(c->stream, c->x, &w, c->y, c->workspace, 0);
   call.bias = c->bias;
@@ -259,7 +273,8 @@ static octavo_status sum_bias(const octavo_session *s, const octavo_backward_cal
 }
 
 static octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
-  if (c->linear >= s->sealed_linears) return OCTAVO_INVALID;
+  if (c->linear >= s->sealed_linears)
+    return fail(&s->desc, OCTAVO_INVALID, "no such linear is sealed");
   const octavo_kernels *k = s->desc.kernels;
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
   void *workspace = (uint8_t *)c->workspace + sums_bytes(w.rows);
