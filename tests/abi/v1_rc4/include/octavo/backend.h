@@ -6,8 +6,8 @@
  *      | add_parameter, add_linear (any order, weight before its linear)  |
  *      +------------> seal -> SEALED ------- add_*, seal again -----------+
  *                               |
- *   one step:  quantize_weight   every weight of a linear before its first forward, changed or
- *                                not; again after each change, loading, or seal of a linear of it
+ *   one step:  quantize_weight   before the first forward of its linears in the step, each weight,
+ *                                changed or not; again after a change, a load, a later seal
  *              { linear_forward -> linear_backward }*   any order, batch size, thread, repetition
  *              host: combine REDUCE slots over ranks; step the weights
  *              end_step          once; the only verb that changes scales and clears accumulators
@@ -20,13 +20,15 @@
  * call counts, a failed one does not, and a later seal does not undo it.
  *
  * Scales change only in end_step, so a recomputed forward is bit-identical to the first. The amax
- * of a weight enters its history by quantize_weight only. A run that leaves it out after a skipped
- * step, since no weight changed, has other scales than a run that was resumed there.
+ * of a weight enters its history by quantize_weight only. A host that leaves it out, for a weight
+ * without a forward in the step or after a skipped one, has other scales from then on than a host
+ * that does not, or a run that was resumed there. Codes have the scales of their quantize_weight:
+ * an evaluation after end_step quantizes first, or differs from one in a resumed run.
  *
- * If a setup verb fails, the session is unchanged. If a step or hot verb fails, the outputs and
- * accumulators of that call are undefined, and so are the gradients that it adds to; everything
- * else is unchanged and the session remains usable. A host that goes on drops these gradients and
- * sets the accumulators, of pools the columns in the call's list, to their initial value.
+ * If a setup verb fails, the session is unchanged. If a step or hot verb fails, its outputs (of
+ * end_step the slots with UPDATE) and the gradients that it adds to are undefined; an accumulator
+ * has gained all, a part or nothing of the call's record; all else is unchanged. A host that
+ * goes on drops these gradients, and after a failed end_step continues from a checkpoint.
  *
  * Need not be called: a verb without an access to any slot of its list, and a verb with M = 0 that
  * is not to overwrite; a forward with M = 0 is left out only together with its backward. Must not
@@ -39,8 +41,8 @@
  *     in between: the rules of scales say what an amax of 0 does, and history_flags of
  *     octavo_delayed_scale_update whether it enters. Without end_step, accumulators keep growing
  *     and scales stay.
- *   - a recomputed forward: it accumulates again, which changes no MAX, and counts twice in SUM
- *     slots. Those are telemetry.
+ *   - a recomputed forward, or a backward in two calls: each accumulates, which changes no MAX,
+ *     and counts twice in SUM slots. Those are telemetry.
  *   - another weight between a forward and its backward: after quantize_weight, backward takes the
  *     codes that are then in the cache. A host that wants those of the forward keeps or restores
  *     the cache.
@@ -127,11 +129,12 @@ enum {
 typedef struct octavo_parameter_desc {
   uint32_t size;
   uint32_t kind;           /* OCTAVO_KIND_PARAMETER_DESC */
-  octavo_str name;         /* unique among the parameters of the session; used in checkpoint keys */
-  int64_t rows;            /* N; 1 for a vector */
-  int64_t cols;            /* K */
+  octavo_str name;         /* unique among the parameters of the session, which the host sees to;
+                              used in checkpoint keys */
+  int64_t rows;            /* N, at least 1; 1 for a vector */
+  int64_t cols;            /* K, at least 1 */
   uint32_t dtype;          /* of the host: OCTAVO_F32, OCTAVO_BF16 or OCTAVO_F16 */
-  uint32_t gradient_dtype; /* likewise, of a gradient slot; not read if FROZEN */
+  uint32_t gradient_dtype; /* likewise, also without a gradient slot; not read if FROZEN */
   uint32_t flags;          /* OCTAVO_PARAMETER_... */
   uint32_t reserved;
 } octavo_parameter_desc;
@@ -147,7 +150,7 @@ typedef struct octavo_linear_desc {
   /* Options for this linear alone, also with the session's value; null and 0 if none. A backend
    * that cannot follow one declines the linear with OCTAVO_REASON_OPTION: one that it does not
    * list, or where the weight, which other linears share or a seal has fixed, would need other
-   * slots. Valid during the call. */
+   * slots or codes. Valid during the call. */
   const octavo_option_value *options;
   uint64_t option_count;
 } octavo_linear_desc;
@@ -156,7 +159,7 @@ typedef struct octavo_linear_desc {
 enum {
   OCTAVO_GRADIENT_NONE = 0,   /* nowhere: the weight is frozen */
   OCTAVO_GRADIENT_TENSOR = 1, /* octavo_backward_call.dw */
-  OCTAVO_GRADIENT_SLOT = 2    /* the gradient slot; octavo_backward_call.dw must be null */
+  OCTAVO_GRADIENT_SLOT = 2    /* the gradient slot, not NATIVE; octavo_backward_call.dw is null */
 };
 enum {
   OCTAVO_LINEAR_NEEDS_X = 1, /* backward needs x; `saved` does not contain it */
@@ -235,8 +238,8 @@ enum {
 };
 
 /* Arguments of linear_backward: dx = dy w, dw += dy^T x, db += column sums of dy. An output that is
- * null is not computed, in any call; a call without outputs need not record. dy, x, dx, dw and db
- * are f32, bf16 or f16, each on its own, whatever gradient_dtype is. */
+ * null is not computed, in any call. A call records dy whatever its outputs are, but need not if
+ * it has none. dy, x, dx, dw and db are f32, bf16 or f16 each, whatever gradient_dtype is. */
 typedef struct octavo_backward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_BACKWARD_CALL */

@@ -19,9 +19,9 @@
 typedef struct octavo_fused_forward_call {
   uint32_t size;
   uint32_t kind;                      /* OCTAVO_KIND_FUSED_FORWARD_CALL */
-  const octavo_forward_call *forward; /* its x has a shape and a dtype but null data; its workspace
-                                         has the size given by `workspace` below; `saved` and
-                                         `slots` are as in the linear's own forward */
+  const octavo_forward_call *forward; /* its x has a shape and a dtype but null data, and a stride
+                                         that is not read; its workspace has the size given by
+                                         `workspace` below; all else is as in linear_forward */
   const octavo_prologue *prologue;
 } octavo_fused_forward_call;
 

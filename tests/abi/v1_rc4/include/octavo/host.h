@@ -1,8 +1,8 @@
 /* octavo/host.h: the services that a host offers to plugins: diagnostics and extensions.
  *
  * Implemented by liboctavo and by hosts; called by plugins and kernels. The octavo_host passed to
- * octavo_plugin_query_1 stays valid until the process exits, and the host of a session as long as
- * the session.
+ * octavo_plugin_query_1 stays valid until the process exits, and the host of open_device until
+ * close_device, the host of a session as long as the session.
  */
 #ifndef OCTAVO_HOST_H
 #define OCTAVO_HOST_H

@@ -21,13 +21,16 @@
  * device memory. A call that `ability` declines is OCTAVO_UNSUPPORTED, as is a value that the
  * kernels do not know, also in `reserved` and in a field that is 0 or 1. Arguments that do not
  * fit together and numbers outside of their range are OCTAVO_INVALID, as is a struct that ends
- * before its last field of minor 0. Which of the two a call gets that breaks several rules is not
- * defined. Pointers to no element may be null: n or `bytes` is 0, a workspace of 0 bytes, scales of
- * 0 rows or groups. A call with nothing to write is legal.
+ * before its last field of minor 0. Which of the two a call gets that breaks several rules, or has
+ * an unfit scale, is not defined. Pointers to no element may be null: n or `bytes` is 0, a
+ * workspace of 0 bytes, scales of 0 rows or groups. Where a pointer is stated to be null, or to
+ * be of another call, callers pass null; kernels may refuse another value or ignore it. A call
+ * with nothing to write is legal.
  *
- * fl32 is one rounding to fp32, to nearest even, with subnormals; nothing is contracted. Plain
- * tensors are f32, bf16 or f16, codes are E4M3 or E5M2. Inputs and outputs do not overlap, unless a
- * call allows it. Overflow of a plain output gives infinity, except in a cast to f16.
+ * fl32 is one rounding to fp32, to nearest even, with subnormals; nothing is contracted. It
+ * holds in every floating-point mode of the calling thread, which is the same afterwards; flags of
+ * exceptions may be set. Plain tensors are f32, bf16 or f16, codes are E4M3 or E5M2. Inputs and
+ * outputs do not overlap, unless a call allows it. Plain outputs overflow to Inf, but not of casts.
  *
  * Cast: value = fl32(in * in_scale_inv), or `in` where that is null; code =
  * round_to_nearest_even(fl32(value * scale)) in the format, with subnormals. Finite overflow and
@@ -69,7 +72,7 @@ struct octavo_kernels_caps {
   uint32_t kind;      /* OCTAVO_KIND_KERNELS_CAPS */
   octavo_str id;      /* of the code that runs, "cpu.avx2"; static */
   uint64_t flags;     /* OCTAVO_CAPS_... */
-  uint64_t alignment; /* M, N and K of an FP8 GEMM must be multiples of it; >= 1 */
+  uint64_t alignment; /* M, N and K of a GEMM with codes must be multiples of it; >= 1 */
   uint64_t pack_rows; /* rows of b in one panel of `pack`; 0 if `pack` is not supported */
 };
 
@@ -88,11 +91,11 @@ struct octavo_kernels_caps {
  */
 typedef struct octavo_ability {
   uint32_t size;
-  uint32_t kind; /* OCTAVO_KIND_ABILITY */
-  uint32_t call; /* OCTAVO_KIND_GEMM, OCTAVO_KIND_PROLOGUE_CALL, ...: the kind of its struct. Of
-                    several functions with one struct all are meant */
-  uint32_t flags;
-  uint32_t dtype;       /* calls of Adam: of a moment */
+  uint32_t kind;  /* OCTAVO_KIND_ABILITY */
+  uint32_t call;  /* OCTAVO_KIND_GEMM, OCTAVO_KIND_PROLOGUE_CALL, ...: the kind of its struct. Of
+                     several functions with one struct all are meant */
+  uint32_t flags; /* calls of Adam: 0 */
+  uint32_t dtype; /* calls of Adam: of a moment */
   uint32_t granularity; /* of the scales of that tensor; 0 for one scale or none */
   uint32_t b_dtype;
   uint32_t b_granularity;
@@ -116,9 +119,10 @@ enum {
 /* Arguments of quantize: out = cast(in * in_scale_inv * scale), out_t = transpose of out, of one
  * dtype: codes or, for a tensor and rows, also f16. Each may be larger than `in`; the padding is
  * written as 0 and does not count towards amax. Without `out` and out_t, which is legal with
- * OCTAVO_PER_TENSOR, only `amax` and `nonfinite` are written.
+ * OCTAVO_PER_TENSOR, only `amax` and `nonfinite` are written; scales, `scale` and `counter` are
+ * null, and rule, format_max and eps are as for an output.
  *
- * The granularity of out_scale_inv, or of out_t_scale_inv where it is null, restricts the other
+ * The granularity of out_scale_inv, or of out_t_scale_inv where `out` is null, restricts the other
  * arguments:
  *   - OCTAVO_PER_TENSOR: out_scale_inv is not null where there is an output. With RULE_GIVEN the
  *     scale is *scale, or 1 if that is null, and scale_inv is fl32(1 / scale), also of 0, Inf or
@@ -127,7 +131,7 @@ enum {
  *   - Block granularities: each block is scaled by the amax of its own elements; one that has only
  *     padding, or no element, counts as zeros. `scale` and `counter` are null. One of the outputs
  *     may have blocks of lines and the other square ones, with sides of one length.
- *     The scale of an output that is null is null, or not looked at.
+ *     The scale of an output that is null is null.
  *   - OCTAVO_PER_ROW: the same, with whole rows of the output as blocks, by the rules of rows.
  *   - OCTAVO_FLAT_256 (write_parameter of optimizer states): `in` and `out` are dense and have the
  *     same shape; out_t, `scale` and `counter` are null; `rule`, format_max and eps are ignored. */
@@ -186,7 +190,7 @@ typedef struct octavo_quantize_stats {
   void *stream;
   const octavo_tensor *in;       /* [R, C], plain */
   const octavo_tensor *codes;    /* [>= R, >= C], as written by quantize */
-  const octavo_scale *scale_inv; /* of codes; not OCTAVO_FLAT_256 */
+  const octavo_scale *scale_inv; /* of codes, not null; not OCTAVO_FLAT_256 */
   float *saturated; /* number of elements with abs(value) > fl32(scale_inv * largest code * (1 +
                        2^-20)), one rounding: more than rounding of the scale can cause */
   float *underflow; /* number of nonzero elements whose code is 0 or -0 */
@@ -266,8 +270,8 @@ typedef struct octavo_delayed_scale_update {
   uint32_t reserved;
 } octavo_delayed_scale_update;
 
-/* Flags of octavo_gemm.layout. Plain operands with one scale or none may have any layout, others
- * those that `ability` accepts. */
+/* Flags of octavo_gemm.layout. A plain operand with one scale or none may have any layout, others
+ * those that `ability` accepts, which is asked for every call. */
 enum {
   OCTAVO_GEMM_A_KM = 1, /* a is [K, M] */
   OCTAVO_GEMM_B_KN = 2, /* b is [K, N] */
@@ -349,13 +353,13 @@ typedef struct octavo_pack {
 
 /* Required: probe_device, open_device, close_device, describe, ability and workspace_bytes. Each
  * other function is a capability; in a session's table a missing one is a stub that returns
- * OCTAVO_UNSUPPORTED and reports nothing.
+ * OCTAVO_UNSUPPORTED (get_extension: null) and reports nothing.
  *
  * A host may open a session with its own table in front of kernels, which for example executes
- * calls later. It answers OCTAVO_UNSUPPORTED to values that its headers do not have, and
- * OCTAVO_NO_RESOURCE where its queue is full. A backend calls neither probe_device, open_device nor
- * close_device, makes no call that `ability` declines, and none to find out whether it is refused.
- */
+ * calls later. It answers OCTAVO_UNSUPPORTED to values that its headers do not have, and, writing
+ * nothing, OCTAVO_NO_RESOURCE where its queue is full. A backend calls neither probe_device,
+ * open_device nor close_device, makes no call that `ability` declines, and none to find out whether
+ * it is refused. */
 struct octavo_kernels {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_KERNELS */
@@ -376,12 +380,13 @@ struct octavo_kernels {
   octavo_status (*ability)(void *ctx,
                            octavo_ability *question) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* The workspace size of a call. `call` is any call struct of this header, identified by its
-   * `kind`; an unknown kind returns OCTAVO_UNSUPPORTED. All structs of the call are there;
-   * addresses of data are not read. The size never decreases when a dimension grows and is affine
-   * in each dimension over multiples of 256, with integers of at least 0, and f32 operands enough
-   * for bf16 and f16 in any mixture, so that a backend can derive an octavo_extent for a sum of
-   * calls from two queries; for calls that share a workspace it takes the larger of each
-   * coefficient. */
+   * `kind`; an unknown kind returns OCTAVO_UNSUPPORTED. All structs of the call are there,
+   * but `prologue` of an octavo_prologue_call may be null: the size is then enough for every op.
+   * Addresses of data are not read. A call that would be refused has no size: the answer is its
+   * status, or any number. The size never decreases when a dimension grows and is affine in each
+   * dimension over multiples of 256, with integers of at least 0, and f32 operands enough for bf16
+   * and f16 in any mixture, so that a backend can derive an octavo_extent for a sum of calls from
+   * two queries; for calls that share a workspace it takes the larger of each coefficient. */
   octavo_status (*workspace_bytes)(void *ctx, const void *call,
                                    uint64_t *bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   octavo_status (*quantize)(void *ctx,

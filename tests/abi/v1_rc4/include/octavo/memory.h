@@ -1,11 +1,9 @@
 /* octavo/memory.h: interface "octavo.memory/1", memory allocation for one kind of device.
  *
- * Kernel plugins offer it in addition to "octavo.kernels/1" if their device has its own memory or
- * queues calls: without it a call is executed when it returns, and there is nothing to wait for.
- * The memory of OCTAVO_DEVICE_CPU is the process's, and a call there is executed when it returns,
- * whether or not its plugin has this interface. liboctavo uses it for its store, and a host without
- * a tensor library may use it for activations (octavo_run_interface). Hosts with a tensor library
- * use their own allocator and can ignore this.
+ * Kernel plugins offer it in addition to "octavo.kernels/1" for every device but OCTAVO_DEVICE_CPU,
+ * whose memory is the process's and where a call is executed when it returns. liboctavo uses it for
+ * its store, and a host without a tensor library may use it for activations (octavo_run_interface).
+ * Hosts with a tensor library use their own allocator and can ignore this.
  */
 #ifndef OCTAVO_MEMORY_H
 #define OCTAVO_MEMORY_H

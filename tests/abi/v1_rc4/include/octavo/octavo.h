@@ -46,7 +46,8 @@ typedef struct octavo_open_desc {
   octavo_str config_text; /* TOML, used instead of the content of the file */
   const octavo_option_value *overrides; /* dotted keys: {"fp8.te.recipe", text "delayed"} */
   uint64_t override_count;
-  const octavo_str *plugin_dirs; /* additional directories, such as those of a language binding */
+  const octavo_str *plugin_dirs; /* additional directories, such as those of a language binding;
+                                    absolute, others are ignored with a warning */
   uint64_t plugin_dir_count;
   octavo_device device;    /* OCTAVO_DEVICE_AUTO: as configured */
   const octavo_host *host; /* must outlive the run; null: no diagnostics, and kernels run on the
@@ -117,8 +118,8 @@ OCTAVO_EXPORT octavo_status octavo_report(const octavo_run *r, octavo_str format
 /* Describe the model. The verdict of octavo_add_linear determines whether the layer runs through
  * the backend: OCTAVO_OK with OCTAVO_DECLINE means that the host keeps its own linear. liboctavo
  * itself applies `layers.skip`, `layers.min_gain` and a mixed_precision other than "fp8", for every
- * backend in the same way. `v` may be null. octavo_seal ends a batch of additions; slots and plans
- * of the batch exist afterwards. */
+ * backend in the same way; *id is then OCTAVO_NONE. `v` may be null. octavo_seal ends a batch of
+ * additions; slots and plans of the batch exist afterwards. A name that is taken is refused. */
 OCTAVO_EXPORT octavo_status octavo_add_parameter(octavo_run *r, const octavo_parameter_desc *d,
                                                  octavo_verdict *v, uint32_t *id);
 OCTAVO_EXPORT octavo_status octavo_add_linear(octavo_run *r, const octavo_linear_desc *d,
@@ -136,7 +137,7 @@ OCTAVO_EXPORT const octavo_slot *octavo_run_slot(const octavo_run *r, uint32_t i
 OCTAVO_EXPORT octavo_str octavo_run_slot_key(const octavo_run *r, uint32_t id);
 /* Copies the codes of a slot to `out`: rows * cols elements in row-major order, also of a slot with
  * OCTAVO_SLOT_PACKED. `memory` is the slot's; both are in CPU memory and do not overlap. Returns
- * OCTAVO_UNSUPPORTED for packed codes of a device with memory of its own. */
+ * OCTAVO_UNSUPPORTED for packed codes if the kernels offer octavo.memory/1. */
 OCTAVO_EXPORT octavo_status octavo_run_codes(const octavo_run *r, uint32_t slot, const void *memory,
                                              void *out);
 OCTAVO_EXPORT uint32_t octavo_run_use_count(const octavo_run *r, uint32_t owner_kind,
@@ -152,7 +153,7 @@ OCTAVO_EXPORT const octavo_backend *octavo_run_backend(const octavo_run *r);
 /* The table of an optional interface with exactly this id, or null: complete as above for an id
  * that this liboctavo knows, the plugin's own table for another one. OCTAVO_MEMORY_ID gives the
  * memory interface of the run's device, whose ctx is kernels_ctx of octavo_run_session_desc; it is
- * null if the device uses host memory or its kernels do not offer it. */
+ * null if the kernels do not offer it. */
 OCTAVO_EXPORT const void *octavo_run_interface(const octavo_run *r, octavo_str id);
 OCTAVO_EXPORT octavo_session *octavo_run_session(const octavo_run *r);
 /* The description with which the session was opened: kernels, capabilities, options. For tools and
@@ -211,19 +212,22 @@ OCTAVO_EXPORT octavo_status octavo_store_extend(octavo_store *s);
 OCTAVO_EXPORT octavo_status octavo_store_native(octavo_store *s, uint32_t parameter, uint32_t role,
                                                 void *data);
 /* The slot list to pass in a call. Never null; valid until the next octavo_store_extend or
- * octavo_store_native. THREAD_ANY, PHASE_HOT. */
+ * octavo_store_native. A seal makes the session's list longer, so call octavo_store_extend before
+ * the next end_step. THREAD_ANY, PHASE_HOT. */
 OCTAVO_EXPORT void *const *octavo_store_slots(const octavo_store *s, uint32_t verb,
                                               uint32_t owner_kind, uint32_t owner);
 /* The address of a slot; null if it is out of range or not allocated here. */
 OCTAVO_EXPORT void *octavo_store_address(const octavo_store *s, uint32_t slot);
 /* Bytes allocated for the slots of this role; of all roles if `role` is 0. */
 OCTAVO_EXPORT uint64_t octavo_store_bytes(const octavo_store *s, uint32_t role);
-/* Sets all slots of this role that are not native to 0: gradients after an optimizer step. */
+/* Sets all slots of this role that are not native to 0: gradients after an optimizer step. Role 0
+ * is OCTAVO_INVALID. */
 OCTAVO_EXPORT octavo_status octavo_store_clear(octavo_store *s, uint32_t role);
 OCTAVO_EXPORT void octavo_store_close(octavo_store *s);
 /* As octavo_store_open, over memory that the host owns and that outlives the store: `slots` has
  * octavo_run_slot_count addresses, of the run's device. Null is for a slot that is native or no
- * part of a checkpoint. octavo_store_extend allocates the slots of later seals. `more`: null, or
+ * part of a checkpoint: it stays null in the lists. Nothing is written to `slots`' memory until a
+ * load. octavo_store_extend allocates the slots of later seals. `more`: null, or
  * bytes of the host's own. octavo_store_save writes them with the slots, as the tensor "host";
  * octavo_store_load points it at what the checkpoint has of them, perhaps nothing, which is the
  * store's until its next load or its end. */
@@ -235,20 +239,23 @@ OCTAVO_EXPORT octavo_status octavo_store_over(const octavo_run *r, void *const *
  * has its own directory, readable by all ranks. Save and load between steps: after end_step and
  * before the next quantize_weight.
  *
- * octavo_store_save is called on every rank with the same `step`, which is the host's count. It
- * creates the directory. Files are replaced atomically. Returns OCTAVO_WRONG_STATE if the directory
- * contains ranks of another world, or if octavo_store_extend was not called after a seal, and
- * OCTAVO_NO_RESOURCE if writing fails. */
+ * octavo_store_save is called on every rank with the same `step`, which is the host's count. A
+ * store of octavo_store_open is rank 0 of 1: several ranks that save into one directory open theirs
+ * by octavo_store_open_sharded, or one replaces the other's file. It creates the directory. Files
+ * are replaced atomically. Returns OCTAVO_WRONG_STATE if the directory contains ranks of another
+ * world, or if octavo_store_extend was not called after a seal, and OCTAVO_NO_RESOURCE if writing
+ * fails. */
 OCTAVO_EXPORT octavo_status octavo_store_save(const octavo_store *s, octavo_str directory,
                                               uint64_t step);
-/* octavo_store_load restores a checkpoint into a store of the same model, backend and options, on
- * any number of ranks; each WHOLE slot is read from the file that contains it. Slots that are not
- * part of a checkpoint are set to their initial values, so the store is as it was after `step`.
- * Call quantize_weight for every weight afterwards, as in each step. `step` may be null. On failure
- * the store is unchanged. Returns OCTAVO_INVALID for a damaged file, ranks of different worlds or
- * steps, or another backend, option, model or label; OCTAVO_INCOMPATIBLE for a newer schema;
- * OCTAVO_NO_RESOURCE if a file is missing or unreadable; OCTAVO_WRONG_STATE if octavo_store_extend
- * was not called after a seal. */
+/* octavo_store_load restores a checkpoint into a store of the same model in the same order, backend
+ * and options, on any number of ranks; each WHOLE slot is read from the file that contains it, the
+ * others from the file of the same rank if the checkpoint has as many ranks, otherwise from rank
+ * 0's. Slots that are not part of a checkpoint are set to their initial values, so the store is as
+ * it was after `step`. Call quantize_weight for every weight afterwards, as in each step. `step`
+ * may be null. On failure the store is unchanged. Returns OCTAVO_INVALID for a damaged file, ranks
+ * of different worlds or steps, or another backend, option, model or label; OCTAVO_INCOMPATIBLE for
+ * a newer schema; OCTAVO_NO_RESOURCE if a file is missing or unreadable; OCTAVO_WRONG_STATE if
+ * octavo_store_extend was not called after a seal. */
 OCTAVO_EXPORT octavo_status octavo_store_load(octavo_store *s, octavo_str directory,
                                               uint64_t *step);
 

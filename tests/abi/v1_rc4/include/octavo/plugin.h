@@ -4,15 +4,16 @@
  * manifest `<id>.octavo-plugin.toml` in the same directory. To install it, copy both files into a
  * directory of the search path. liboctavo never unloads a library.
  *
- * `octavo plugin manifest ID --version V --options ID.so` prints the manifest, the options with the
- * texts of list_options included. A host without liboctavo needs these keys of it:
+ * `octavo plugin manifest ID --version V --options ID.so` prints the manifest of a backend, the
+ * options with the texts of list_options included. A host without liboctavo needs these keys of it:
  *
  *   manifest_version = 1, [plugin] name = the id, version
  *   [library]   linux-x86_64 = "te.so"   the file, next to the manifest; other keys are other
  *                                        platforms. Or { file = "te.so", sha256 = "..." }
  *   [abi]       major = 1, minor = 0     the least ABI of a host; built_minor is for display
  *   [requires]  libc = "glibc-2.34", os, arch, cpu, libraries: refuse it where one is not met
- *   [kernels]   kind = "cuda"            of kernels only: their kind of device
+ *   [kernels]   kind = "cuda", device_type = 2   of kernels only: their kind of device and its
+ *                                        number (DLPack's)
  *
  * [provides] is for display; get_interface has the answer. Such a host loads the library
  * with RTLD_NOW and RTLD_LOCAL. It can do without the manifest: get_interface tells a backend from

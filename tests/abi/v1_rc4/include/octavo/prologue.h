@@ -31,7 +31,7 @@ typedef struct octavo_prologue {
   float eps;                  /* norms only, finite and >= 0; others do not read it */
   const octavo_tensor *in;    /* [M, K]; SWIGLU: [M, 2K] */
   const octavo_tensor *gamma; /* [1, K], norms only, which need it */
-  const octavo_tensor *beta;  /* [1, K], LAYER_NORM only; may be null */
+  const octavo_tensor *beta;  /* [1, K], LAYER_NORM only; null: nothing is added */
   float *mean; /* f32 [M], written by LAYER_NORM for the host's backward pass; may be null */
   float *rstd; /* f32 [M], written by norms for the same purpose; may be null */
 } octavo_prologue;
@@ -40,8 +40,8 @@ typedef struct octavo_quantize octavo_quantize; /* kernels.h */
 
 /* Arguments of prologue, which writes the result to `out`, and of prologue_quantize, which
  * quantizes the result directly. There, quantize->in has the shape and dtype of the result, and its
- * data is not read; the codes are bit-identical to prologue followed by quantize, of the same
- * kernels. */
+ * data and stride are not read; a NaN is 0x7FC00000; the codes are bit-identical to prologue
+ * followed by quantize, of the same kernels. */
 typedef struct octavo_prologue_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_PROLOGUE_CALL */

@@ -74,10 +74,10 @@ typedef struct octavo_shard {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_SHARD */
   /* Returns OCTAVO_UNSUPPORTED, with a diagnostic that says why, if codes of such shards would
-   * differ from those of the whole weight (a block of scales with rows on two ranks), if calls of
-   * training read the weight itself, or if the kernels of the session decline the calls that it
-   * takes; the host then gathers values. Ask again after a seal that adds a linear of the
-   * parameter. */
+   * differ from those of the whole weight (a block of scales with rows on two ranks), if place
+   * could not record the telemetry of such a cast, if calls of training read the weight itself, or
+   * if the kernels of the session decline the calls that it takes; the host then gathers values.
+   * Ask again after a seal that adds a linear of the parameter. */
   octavo_status (*plan)(const octavo_session *s,
                         octavo_shard_plan *plan) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   octavo_status (*measure)(const octavo_session *s,

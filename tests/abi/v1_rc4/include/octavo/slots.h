@@ -13,11 +13,11 @@
  * session and over ranks, whichever seal emitted the pool.
  *
  * Checkpoints: a host saves the slots with OCTAVO_SLOT_CHECKPOINT, and its own tensors, directly
- * after end_step: accumulators are empty then. Loaded into a session with the same objects in the
- * same seals, whose other slots have their initial values, they continue the run. The key of a slot
- * is parameter/<name>/<slot name>, linear/<name>/<slot name> or session/<slot name>. Slots of one
- * object with equal names, such as pools of several seals, have "@2", "@3", ... appended, in the
- * order of their ids.
+ * after end_step: accumulators are empty then. Loaded into a session with the same objects, in the
+ * same order and seals, whose other slots have their initial values, they continue the run. The key
+ * of one is parameter/<name>/<slot name>, linear/<name>/<slot name> or session/<slot name>. Slots
+ * of one object with equal names, such as pools of several seals, have "@2", "@3", ... appended, in
+ * the order of their ids.
  */
 #ifndef OCTAVO_SLOTS_H
 #define OCTAVO_SLOTS_H
@@ -69,10 +69,10 @@ enum {
   OCTAVO_VERB_LIMIT = 32           /* verbs of later interfaces take the numbers below it */
 };
 
-/* How a verb uses a slot. For an entry with access NONE the host passes null, and the backend does
- * not look at it. A null entry with access ACCUMULATE means "do not record" and is legal in every
- * call: a host that evaluates passes it, since no flag implies it. A slot that is not
- * native and that no verb writes has its initial value for good. */
+/* How a verb uses a slot; not looked at where the backend lacks its interface. With NONE the host
+ * passes null, and the backend does not look. A null entry with ACCUMULATE means "do not record"
+ * and is legal in every call: a host that evaluates passes it, since no flag implies it. A slot
+ * that is not native and that no verb writes has its initial value for good. */
 enum {
   OCTAVO_ACCESS_NONE = 0,
   OCTAVO_ACCESS_READ = 1,
@@ -98,7 +98,7 @@ enum {
 
 enum {
   OCTAVO_SLOT_CHECKPOINT = 1, /* saved and restored without a change. A rank that adds an object
-                                 which others have copies its columns of these pools from one */
+                                 which others have copies its slots and columns from one */
   /* A tensor of the host: not allocated, not counted as slot memory. It need not exist but in calls
    * that have an access to it, at any address (octavo/shard.h: gathered weights), and one without
    * an access need not be emitted. Role WEIGHT or GRADIENT: the parameter's, dense. A weight or

@@ -44,8 +44,8 @@ typedef struct octavo_device {
 /* A view of a row-major matrix, 40 bytes. It has (rows - 1) * stride + cols elements; what is
  * between two rows is neither read nor written. The memory belongs to the caller and is borrowed
  * for the duration of the call. rows (an expert without tokens) and, in calls of kernels, cols may
- * be 0, with `data` null and all else as it must be; every hot function but a norm accepts that.
- * Frozen. */
+ * be 0, with `data` null and all else as it must be; every hot function accepts that, but for a
+ * norm without columns. Dense: stride is cols, or there is at most one row. Frozen. */
 typedef struct octavo_tensor {
   void *data;
   int64_t rows;
@@ -79,9 +79,10 @@ enum { OCTAVO_SCALES_ROW_MAJOR = 0 };
  * level what its granularity states. 40 bytes. Frozen. */
 typedef struct octavo_scale {
   void *data;           /* device memory; one element with OCTAVO_PER_TENSOR */
-  int64_t stride;       /* in elements, between rows of scales; 0 or 1 with OCTAVO_PER_TENSOR and
-                           OCTAVO_FLAT_256, where another value is refused */
-  uint32_t dtype;       /* OCTAVO_F32 or OCTAVO_E8M0FNU */
+  int64_t stride;       /* in elements, between rows of scales, at least the scales of one row;
+                           0 or 1 with OCTAVO_PER_TENSOR and OCTAVO_FLAT_256, where another value is
+                           refused */
+  uint32_t dtype;       /* OCTAVO_E8M0FNU with blocks of 32, otherwise OCTAVO_F32 */
   uint32_t granularity; /* OCTAVO_PER_TENSOR, ... */
   float *second;        /* second level: one f32 for the tensor, in device memory; null: there is
                            none, as with every granularity of this header */

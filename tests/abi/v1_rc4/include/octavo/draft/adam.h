@@ -61,7 +61,7 @@ typedef struct octavo_adam_step {
  *   norm = fl32(factor * sqrt(f64 sum of sum[0 .. sum_count) in ascending order))
  *   skip = 1 if nonfinite is 1 or norm is Inf or NaN, else 0
  *   grad_scale[i] = factor * min(1, max_norm / (norm + 1e-6)), as torch's clip_grad_norm_
- * A max_norm of 0 disables clipping. */
+ * A max_norm of 0 disables clipping, and so does a skip: grad_scale[i] = factor. */
 typedef struct octavo_gradient_scale {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_GRADIENT_SCALE */
@@ -86,7 +86,7 @@ typedef struct octavo_adam_kernels {
                              const octavo_adam_step *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
   octavo_status (*gradient_scale)(void *ctx, const octavo_gradient_scale *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
-  /* *out += the sum of squares of `in`; `accumulate` is ignored. The workspace is as for sum_rows,
+  /* *out = fl32(*out + fl32(squares of `in`)); `accumulate` is ignored. Workspace as for sum_rows,
    * whose call struct this is. */
   octavo_status (*sum_of_squares)(void *ctx,
                                   const octavo_sum *c) OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;

@@ -56,12 +56,12 @@ typedef struct octavo_grouped_backward_call {
   uint32_t count;
   uint32_t flags; /* OCTAVO_BACKWARD_... */
   void *stream;
-  const octavo_tensor *dy; /* [M, N] */
-  const octavo_tensor *x;  /* [M, K] with OCTAVO_LINEAR_NEEDS_X, otherwise ignored */
-  octavo_tensor *dx;       /* [M, K], overwritten */
-  octavo_tensor *const
-      *dw;           /* [count]: [N, K] of each linear with OCTAVO_GRADIENT_TENSOR, or null */
-  octavo_tensor *db; /* [count, N], row i for linear i */
+  const octavo_tensor *dy;   /* [M, N] */
+  const octavo_tensor *x;    /* [M, K] with OCTAVO_LINEAR_NEEDS_X, otherwise ignored */
+  octavo_tensor *dx;         /* [M, K], overwritten */
+  octavo_tensor *const *dw;  /* null, or [count]: null or [N, K] of each linear, as in
+                                linear_backward */
+  octavo_tensor *db;         /* [count, N], row i for linear i */
   void *const *const *slots; /* the list of each linear, [count] */
   const void *saved;         /* as written by forward; not modified */
   void *workspace;           /* plan.backward_workspace bytes */

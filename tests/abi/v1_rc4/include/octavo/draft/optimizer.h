@@ -3,10 +3,12 @@
  *
  * Required of a backend that emits a weight or gradient slot without OCTAVO_SLOT_NATIVE. Optional
  * otherwise: with native weights and gradients, the host runs its own optimizer, and in a session
- * without an access for OPTIMIZER_STEP it has to. Hyperparameters,
- * the skip flag and the step count are in device memory, so that a captured graph remains valid
- * when they change. Gradients may be native where weights are not: each call then has them in the
- * list. Provisional: the id changes when anything of it changes.
+ * without an access for OPTIMIZER_STEP it has to: there no function of this table but describe and
+ * workspace_bytes is called. Hyperparameters, the skip flag and the step count are in device
+ * memory, so that a captured graph remains valid when they change. Gradients may be native where
+ * weights are not: each call then has them in the list. Gradients in slots of several ranks are for
+ * "octavo.gradients/1": hosts refuse them without it. Provisional: the id changes when anything
+ * of it changes.
  */
 #ifndef OCTAVO_DRAFT_OPTIMIZER_H
 #define OCTAVO_DRAFT_OPTIMIZER_H
@@ -128,7 +130,8 @@ typedef struct octavo_optimizer {
   octavo_status (*describe)(const octavo_session *s,
                             octavo_optimizer_desc *out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* The workspace size that is sufficient for each function below with these parameters. The size
-   * for a single parameter also covers read_parameter and write_parameter. */
+   * for a single parameter also covers read_parameter and write_parameter. Legal in every session
+   * and for FROZEN parameters, also among others, which need 0 where nothing is read or written. */
   octavo_status (*workspace_bytes)(const octavo_session *s, const uint32_t *parameters,
                                    uint64_t count,
                                    uint64_t *bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
