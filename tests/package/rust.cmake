@@ -8,7 +8,7 @@ count_lines(rust_plugin 100 "${SOURCE}/samples/rust_plugin/src/lib.rs")
 run("install" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/staging")
 file(RENAME "${WORK}/staging" "${WORK}/prefix")
 file(COPY "${SOURCE}/samples/rust_plugin" "${SOURCE}/tests/package/rust_consumer" "${SOURCE}/tests/sdk/rust"
-     DESTINATION "${WORK}")
+     DESTINATION "${WORK}" PATTERN Cargo.lock EXCLUDE PATTERN target EXCLUDE)  # of another cargo
 file(GLOB_RECURSE left "${WORK}/prefix/*/octavo-sys/Cargo.lock" "${WORK}/prefix/*/octavo-sys/target/*")
 if(left)
   message(FATAL_ERROR "expected only sources of octavo-sys, found ${left}")
