@@ -5,7 +5,6 @@
 // last bit, but for the order of a product's additions: so no fused multiply-adds.
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <new>
 
 #include "kernels/format/float16.h"
@@ -179,15 +178,6 @@ bool is_operand(const octavo_tensor &t, const octavo_scale *s, bool turned) {
 float value_of(const octavo_scale *s) {
   return s != nullptr ? *static_cast<const float *>(s->data) : 1.0f;
 }
-// Rows along K. Each number is in many products, and is decoded once.
-std::unique_ptr<float[]> rows_of(const octavo_tensor &t, bool turned) {
-  const int64_t cols = turned ? t.rows : t.cols, size = t.rows * t.cols;
-  std::unique_ptr<float[]> out(new (std::nothrow) float[size]);
-  for (int64_t i = 0; out && i < size; ++i)
-    out[i] = turned ? load(t, i % cols, i / cols) : load(t, i / cols, i % cols);
-  return out;
-}
-
 octavo_status gemm(void *ctx, const octavo_gemm *c) {
   const bool a_km = (c->layout & OCTAVO_GEMM_A_KM) != 0, b_kn = (c->layout & OCTAVO_GEMM_B_KN) != 0;
   if (!is_operand(*c->a, c->a_scale_inv, a_km) || !is_operand(*c->b, c->b_scale_inv, b_kn) ||
@@ -195,12 +185,11 @@ octavo_status gemm(void *ctx, const octavo_gemm *c) {
     return fail(ctx, OCTAVO_UNSUPPORTED, "gemm: expected codes with one scale, or plain operands");
   const float scale = value_of(c->a_scale_inv) * value_of(c->b_scale_inv);
   const int64_t length = a_km ? c->a->rows : c->a->cols;
-  const auto a = rows_of(*c->a, a_km), b = rows_of(*c->b, b_kn);
-  if (!a || !b) return fail(ctx, OCTAVO_NO_RESOURCE, "gemm: no memory");
   for (int64_t m = 0; m < c->d->rows; ++m)
     for (int64_t n = 0; n < c->d->cols; ++n) {
       float sum = 0;
-      for (int64_t k = 0; k < length; ++k) sum += a[m * length + k] * b[n * length + k];
+      for (int64_t k = 0; k < length; ++k)
+        sum += load(*c->a, a_km ? k : m, a_km ? m : k) * load(*c->b, b_kn ? k : n, b_kn ? n : k);
       float value = sum * scale;
       if (c->bias != nullptr) value += load(*c->bias, 0, n);
       if (c->accumulate != 0) value += load(*c->d, m, n);
