@@ -47,8 +47,10 @@ def test_layers_of_nnx_run_in_fp8_or_are_named():
     expected, expected_gradients = jax.jit(jax.value_and_grad(lambda q: of(q, plain_graph)))(q)
     value, gradients, after = oj.value_and_grad(lambda p: of(p, graph))(state, p)
     assert float(value) == pytest.approx(float(expected), rel=0.3) and float(value) != float(expected)
+    # The bias of the keys moves no softmax: its gradient is what rounding leaves of sums whose terms cancel, a few 2^-24 of them.
+    largest = max(float(jnp.linalg.norm(right)) for right in jax.tree.leaves(expected_gradients))
     for found, right in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected_gradients)):
-        assert float(jnp.linalg.norm(found - right)) <= 0.45 * float(jnp.linalg.norm(right)) + 1e-5
+        assert float(jnp.linalg.norm(found - right)) <= 0.45 * float(jnp.linalg.norm(right)) + 2**-20 * largest
     assert state.session.ran == set(state.accepted)
     np.testing.assert_allclose(oj.evaluate(lambda p: of(p, graph))(after, p), expected, rtol=1e-5)
 
