@@ -84,6 +84,8 @@ CAMPAIGNS = [
     Campaign("mutation", "changed lines of trust, elf, negotiate and checkpoint, which a unit test must notice",
              r"^Mutation\.sample$", 80),
     Campaign("mechanisms", "what closes a kind of fault, undone, which a test must notice", r"^Mutation\.mechanisms$", 7),
+    Campaign("memcheck", "programs of kernels under valgrind, on levels avx2 and baseline", r"^Kernels\.valgrind_memcheck$", 12,
+             variables={"OCTAVO_MEMCHECK": "all"}),
     Campaign("kernels", "faults planted in kernels, each under every check of octavo plugin verify",
              r"^conformance\.kernels\.faults_whole$", 120),
     Campaign("training", "FP8 ends where plain training does, at the default size",
