@@ -5,6 +5,7 @@
  * a block of the transposed matrix, too. Whatever is not in this format is passed on by
  * OCTAVO_UNSUPPORTED: the kernels below execute it. They also convert dtypes for this layer.
  */
+#include <fenv.h>
 #include <math.h>
 #include <string.h>
 
@@ -91,7 +92,18 @@ static uint8_t scale_code(float amax) {
   return (uint8_t)(exponent < -127 ? 0 : exponent + 127);
 }
 
-static octavo_status quantize(void *ctx, const octavo_quantize *c) {
+/* What octavo/kernels.h says of fp32 holds in every floating-point mode of the calling thread. */
+#define IN_DEFAULT_MODE(name, type)                     \
+  static octavo_status name(void *ctx, const type *c) { \
+    fenv_t mode;                                        \
+    fegetenv(&mode);                                    \
+    fesetenv(FE_DFL_ENV);                               \
+    const octavo_status status = name##_own(ctx, c);    \
+    fesetenv(&mode);                                    \
+    return status;                                      \
+  }
+
+static octavo_status quantize_own(void *ctx, const octavo_quantize *c) {
   const octavo_tensor *out = c->out;
   const octavo_scale *scales = c->out_scale_inv;
   if (!out || out->dtype != kInt8 || c->out_t || c->in_scale_inv || c->amax || c->flags ||
@@ -120,6 +132,7 @@ static octavo_status quantize(void *ctx, const octavo_quantize *c) {
     }
   return OCTAVO_OK;
 }
+IN_DEFAULT_MODE(quantize, octavo_quantize)
 
 /* The codes for rows `row` and columns `k` of an operand, which may be stored transposed, and their
  * scale. */
@@ -136,7 +149,7 @@ static float read_block(const octavo_tensor *t, const octavo_scale *scales, int 
   return ldexpf(1, ((uint8_t *)scales->data)[top / kSide * scales->stride + left / kSide] - 127);
 }
 
-static octavo_status gemm(void *ctx, const octavo_gemm *c) {
+static octavo_status gemm_own(void *ctx, const octavo_gemm *c) {
   const int a_km = c->layout & OCTAVO_GEMM_A_KM, b_kn = c->layout & OCTAVO_GEMM_B_KN;
   const int64_t length = a_km ? c->a->rows : c->a->cols;
   block a, b;
@@ -166,6 +179,7 @@ static octavo_status gemm(void *ctx, const octavo_gemm *c) {
     }
   return OCTAVO_OK;
 }
+IN_DEFAULT_MODE(gemm, octavo_gemm)
 
 static const octavo_kernels calls = {.size = sizeof calls,
                                      .kind = OCTAVO_KIND_KERNELS,

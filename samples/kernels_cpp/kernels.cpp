@@ -3,6 +3,7 @@
 // The device is a stand-in, whose memory is the CPU's and whose streams finish every call at once.
 // Put yours where the loops are. Every number is that of octavo::format (kernels/format), to the
 // last bit, but for the order of a product's additions: so no fused multiply-adds.
+#include <cfenv>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -138,6 +139,12 @@ void write_codes(const octavo_tensor *out, const octavo_tensor &in, float scale,
       store(*out, r, c, is_there ? octavo::scaled_by(load(in, row, col), scale) : 0.0f);
     }
 }
+// What octavo/kernels.h says of fp32 holds in every floating-point mode of the calling thread.
+struct DefaultMode {
+  std::fenv_t before;
+  DefaultMode() { std::fegetenv(&before), std::fesetenv(FE_DFL_ENV); }
+  ~DefaultMode() { std::fesetenv(&before); }
+};
 bool is_output(const octavo_tensor *t, const octavo_scale *s) {
   return (t == nullptr || is_code(t->dtype)) &&
          (s == nullptr || s->granularity == OCTAVO_PER_TENSOR);
@@ -148,6 +155,7 @@ octavo_status quantize(void *ctx, const octavo_quantize *c) {
       c->rounding != 0 || c->rule > OCTAVO_RULE_MSAMP || !is_output(c->out, c->out_scale_inv) ||
       !is_output(c->out_t, c->out_t_scale_inv))
     return fail(ctx, OCTAVO_UNSUPPORTED, "quantize: expected a plain tensor, and one scale");
+  const DefaultMode mode;
   float amax = 0, nonfinite = 0;
   for (int64_t r = 0; r < in.rows; ++r)
     for (int64_t i = 0; i < in.cols; ++i) {
@@ -183,6 +191,7 @@ octavo_status gemm(void *ctx, const octavo_gemm *c) {
   if (!is_operand(*c->a, c->a_scale_inv, a_km) || !is_operand(*c->b, c->b_scale_inv, b_kn) ||
       (c->layout & OCTAVO_GEMM_B_PACKED) != 0 || c->bias_after != 0 || !is_plain(c->d->dtype))
     return fail(ctx, OCTAVO_UNSUPPORTED, "gemm: expected codes with one scale, or plain operands");
+  const DefaultMode mode;
   const float scale = value_of(c->a_scale_inv) * value_of(c->b_scale_inv);
   const int64_t length = a_km ? c->a->rows : c->a->cols;
   for (int64_t m = 0; m < c->d->rows; ++m)
@@ -202,6 +211,7 @@ octavo_status sum_rows(void *ctx, const octavo_sum *c) {
   const octavo_tensor &in = *c->in;
   if (!is_plain(in.dtype) || c->in_scale_inv != nullptr)
     return fail(ctx, OCTAVO_UNSUPPORTED, "sum_rows: expected a plain tensor");
+  const DefaultMode mode;
   auto *out = static_cast<float *>(c->out);
   for (int64_t i = 0; i < in.cols; ++i) {
     double total = 0, segment = 0, piece = 0;

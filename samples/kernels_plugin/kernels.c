@@ -4,6 +4,7 @@
  * Put yours where the loops are. Every number is fixed by octavo/kernels.h to the last bit, but the
  * order of a product's additions, so compile without fused multiply-adds.
  */
+#include <fenv.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +23,12 @@ static struct format format_of(uint32_t dtype) {
                                 : (struct format){2, 15, 0x7B, 0x1p-16f};
 }
 
-/* Nearest, ties to even, with subnormals; overflow and infinity give the largest code. */
-static uint8_t encode(uint32_t dtype, float value) {
+/* Nearest, ties to even, with subnormals; overflow and infinity give the largest code, and a NaN
+ * has the sign of `unscaled`, whatever made it. */
+static uint8_t encode(uint32_t dtype, float unscaled, float scale) {
   const struct format f = format_of(dtype);
-  const uint8_t sign = signbit(value) ? 0x80 : 0;
+  const float value = unscaled * scale;
+  const uint8_t sign = signbit(isnan(value) ? unscaled : value) ? 0x80 : 0;
   if (!isfinite(value)) return sign | (isnan(value) ? 0x7F : f.largest);
   if (value == 0) return sign;
   int exponent;
@@ -98,8 +101,7 @@ static octavo_status open_device(octavo_device d, const octavo_host *host, void 
 }
 
 static octavo_status describe(void *ctx, octavo_kernels_caps *out) {
-  (void)ctx;
-  out->id = TEXT("kernels_plugin");
+  (void)ctx, out->id = TEXT("kernels_plugin");
   out->flags = OCTAVO_CAPS_DETERMINISTIC | OCTAVO_CAPS_EMULATED;
   out->alignment = 1;
   return OCTAVO_OK;
@@ -121,26 +123,30 @@ static int executes(const octavo_ability *q) {
   }
 }
 static octavo_status ability(void *ctx, octavo_ability *q) {
-  (void)ctx;
   const int known = executes(q);
   q->decision = known ? OCTAVO_ACCEPT_EMULATED : OCTAVO_DECLINE;
   q->evidence = known ? TEXT("") : TEXT("kernels_plugin does not have it");
-  return OCTAVO_OK;
+  return (void)ctx, OCTAVO_OK;
 }
 static octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
-  (void)ctx, (void)call;
   *bytes = 0;
-  return OCTAVO_OK;
+  return (void)ctx, (void)call, OCTAVO_OK;
 }
 
+/* What octavo/kernels.h says of fp32 holds in every floating-point mode of the calling thread. */
+static fenv_t default_mode(void) {
+  fenv_t mode;
+  fegetenv(&mode), fesetenv(FE_DFL_ENV);
+  return mode;
+}
 static void write_codes(octavo_tensor *out, const octavo_tensor *in, float scale, int turned) {
-  for (int64_t r = 0; out && r < out->rows; ++r) {
+  for (int64_t r = 0; out && r < out->rows; ++r)
     for (int64_t c = 0; c < out->cols; ++c) {
       const int64_t row = turned ? c : r, col = turned ? r : c;
-      const float value = row < in->rows && col < in->cols ? load(in, row, col) * scale : 0.0f;
-      ((uint8_t *)out->data)[r * out->stride + c] = encode(out->dtype, value);
+      const int is_there = row < in->rows && col < in->cols;
+      ((uint8_t *)out->data)[r * out->stride + c] =
+          encode(out->dtype, is_there ? load(in, row, col) : 0.0f, is_there ? scale : 1.0f);
     }
-  }
 }
 
 static int is_output(const octavo_tensor *t, const octavo_scale *s) {
@@ -152,8 +158,8 @@ static octavo_status quantize(void *ctx, const octavo_quantize *c) {
   if (!is_plain(in->dtype) || c->in_scale_inv || c->counter || c->flags || c->rounding ||
       c->rule > OCTAVO_RULE_QUOTIENT || !is_output(c->out, c->out_scale_inv) ||
       !is_output(c->out_t, c->out_t_scale_inv))
-    return fail(ctx, OCTAVO_UNSUPPORTED,
-                "quantize: expected float32, one scale, given or the quotient");
+    return fail(ctx, OCTAVO_UNSUPPORTED, "quantize: expected float32, one scale and its rule");
+  const fenv_t mode = default_mode();
   float amax = 0, nonfinite = 0;
   for (int64_t r = 0; r < in->rows; ++r)
     for (int64_t i = 0; i < in->cols; ++i) {
@@ -162,17 +168,15 @@ static octavo_status quantize(void *ctx, const octavo_quantize *c) {
       if (!isfinite(value)) nonfinite = 1;
     }
   float scale = c->scale ? *c->scale : 1.0f, amax_used = amax < c->eps ? c->eps : amax;
-  if (c->rule == OCTAVO_RULE_QUOTIENT && amax_used > 0 && !isinf(amax_used)) {
-    scale = c->format_max / amax_used;
-    if (isinf(scale)) scale = 0x1.fffffep127f;
-  }
+  if (c->rule == OCTAVO_RULE_QUOTIENT && amax_used > 0 && !isinf(amax_used))
+    scale = fminf(c->format_max / amax_used, 0x1.fffffep127f);
   write_codes(c->out, in, scale, 0);
   write_codes(c->out_t, in, scale, 1);
   if (c->out_scale_inv && (c->out || c->out_t)) *(float *)c->out_scale_inv->data = 1.0f / scale;
   if (c->out_t_scale_inv && c->out_t) *(float *)c->out_t_scale_inv->data = 1.0f / scale;
   if (c->amax && amax > *c->amax) *c->amax = amax; /* atomically, where calls run at once */
   if (c->nonfinite && nonfinite > 0) *c->nonfinite = 1;
-  return OCTAVO_OK;
+  return fesetenv(&mode), OCTAVO_OK;
 }
 
 /* At most one scale each; codes have K contiguous. */
@@ -190,6 +194,7 @@ static octavo_status gemm(void *ctx, const octavo_gemm *c) {
       (c->layout & OCTAVO_GEMM_B_PACKED) || c->bias_after || !is_plain(c->d->dtype) ||
       (c->bias && !is_plain(c->bias->dtype)))
     return fail(ctx, OCTAVO_UNSUPPORTED, "gemm: expected codes with one scale, or plain operands");
+  const fenv_t mode = default_mode();
   const float scale = value_of(c->a_scale_inv) * value_of(c->b_scale_inv);
   const int64_t length = a_km ? c->a->rows : c->a->cols;
   for (int64_t m = 0; m < c->d->rows; ++m)
@@ -202,12 +207,13 @@ static octavo_status gemm(void *ctx, const octavo_gemm *c) {
       float *out = (float *)c->d->data + m * c->d->stride + n;
       *out = c->accumulate ? *out + value : value;
     }
-  return OCTAVO_OK;
+  return fesetenv(&mode), OCTAVO_OK;
 }
 
 static octavo_status sum_rows(void *ctx, const octavo_sum *c) {
   if (!is_plain(c->in->dtype) || c->in_scale_inv)
     return fail(ctx, OCTAVO_UNSUPPORTED, "sum_rows: expected float32");
+  const fenv_t mode = default_mode();
   float *out = c->out;
   for (int64_t i = 0; i < c->in->cols; ++i) {
     double total = 0, segment = 0, piece = 0; /* of all, 256 and 32 rows */
@@ -219,13 +225,12 @@ static octavo_status sum_rows(void *ctx, const octavo_sum *c) {
     }
     out[i] = c->accumulate ? out[i] + (float)total : (float)total;
   }
-  return OCTAVO_OK;
+  return fesetenv(&mode), OCTAVO_OK;
 }
 
 static octavo_status copy(void *ctx, const octavo_copy *c) {
-  (void)ctx;
   if (c->bytes > 0) c->in ? memmove(c->out, c->in, c->bytes) : memset(c->out, 0, c->bytes);
-  return OCTAVO_OK;
+  return (void)ctx, OCTAVO_OK;
 }
 
 static octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
@@ -233,17 +238,14 @@ static octavo_status allocate(void *ctx, uint64_t bytes, void **out) {
   return *out || bytes == 0 ? OCTAVO_OK : fail(ctx, OCTAVO_NO_RESOURCE, "allocate: no memory");
 }
 static void release(void *ctx, void *data) {
-  (void)ctx;
-  free(data);
+  (void)ctx, free(data);
 }
 static octavo_status copy_now(void *ctx, void *to, const void *from, uint64_t bytes) {
-  (void)ctx;
   if (bytes > 0) memcpy(to, from, bytes);
-  return OCTAVO_OK;
+  return (void)ctx, OCTAVO_OK;
 }
 static octavo_status synchronize(void *ctx) {
-  (void)ctx;
-  return OCTAVO_OK;
+  return (void)ctx, OCTAVO_OK;
 }
 
 static const octavo_kernels kKernels = {.size = sizeof(octavo_kernels),

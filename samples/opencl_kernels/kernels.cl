@@ -185,6 +185,12 @@ kernel void update(FLOATS(amax), FLOATS(history), FLOATS(scale), FLOATS(counter)
 
 enum { SIDE = 16 };
 
+/* NaN has the sign of the value, whatever made it. */
+float scaled(float value, float factor) {
+  const float result = value * factor;
+  return isnan(result) ? as_float((as_uint(value) & 0x80000000) | 0x7FC00000) : result;
+}
+
 /* A tile: codes of its rows to `out`, and through local memory to `out_t`. */
 kernel void cast(bytes_in in, matrix m, FLOATS(factor), global const uint *seen, bytes_out out,
                  matrix o, bytes_out out_t, matrix t) {
@@ -195,7 +201,8 @@ kernel void cast(bytes_in in, matrix m, FLOATS(factor), global const uint *seen,
   const uint dtype = out ? o.dtype : t.dtype;
   float value = 0; /* the padding */
   if (row < m.rows && col < m.cols)
-    value = load(in, m, row, col) * (factor ? factor[factor_at] : 1.0f) * as_float(seen[2]);
+    value = scaled(scaled(load(in, m, row, col), factor ? factor[factor_at] : 1.0f),
+                   as_float(seen[2]));
   const uchar code = encode(dtype, value);
   if (out && row < o.rows && col < o.cols) out[o.at + row * o.stride + col] = code;
   tile[y][x] = code;

@@ -19,6 +19,8 @@ struct Cast {
   bool amax = true, nonfinite = true, scale_inv_t = false;
   uint32_t flags = 0;
   std::optional<uint32_t> granularity_t = {};  // of out_t, where it is another one
+  std::optional<float> format_max = {};        // null: the largest value of `codes`
+  float amax_before = 0x1p-20f, nonfinite_before = 0.5f;
 
   octavo_ability question() const;
   std::string name() const;
@@ -31,6 +33,7 @@ struct Cast {
 Grid cast_input(uint32_t dtype, int64_t rows, int64_t cols, uint64_t seed, int64_t gap = 0);
 // The same with Inf and NaN of both signs.
 void spoil(Grid &grid, bool with_infinity, bool with_nan);
+const char *rule_name(uint32_t rule);  // "rule POW2"
 // One row of these values in `dtype`; those that it does not hold are rounded to it.
 Grid row_of(uint32_t dtype, const std::vector<float> &values);
 

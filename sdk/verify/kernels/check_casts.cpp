@@ -18,6 +18,18 @@ struct Shape {
 };
 constexpr Shape kShapes[] = {{1, 1}, {3, 5}, {17, 65}, {40, 40}, {64, 96}, {130, 517}};
 
+// Lines for squares, and squares for lines.
+uint32_t other_of(uint32_t granularity) {
+  switch (granularity) {
+    case OCTAVO_BLOCK_1X128: return OCTAVO_BLOCK_128X128;
+    case OCTAVO_BLOCK_128X128: return OCTAVO_BLOCK_1X128;
+    case OCTAVO_BLOCK_1X32: return OCTAVO_BLOCK_32X32;
+    default: return OCTAVO_BLOCK_1X32;
+  }
+}
+
+}  // namespace
+
 const char *rule_name(uint32_t rule) {
   switch (rule) {
     case OCTAVO_RULE_GIVEN: return "a given scale";
@@ -34,18 +46,6 @@ const char *rule_name(uint32_t rule) {
     default: return "another rule";
   }
 }
-
-// Lines for squares, and squares for lines.
-uint32_t other_of(uint32_t granularity) {
-  switch (granularity) {
-    case OCTAVO_BLOCK_1X128: return OCTAVO_BLOCK_128X128;
-    case OCTAVO_BLOCK_128X128: return OCTAVO_BLOCK_1X128;
-    case OCTAVO_BLOCK_1X32: return OCTAVO_BLOCK_32X32;
-    default: return OCTAVO_BLOCK_1X32;
-  }
-}
-
-}  // namespace
 
 octavo_ability Cast::question() const {
   return asking(OCTAVO_KIND_QUANTIZE, codes, granularity, flags);
@@ -66,8 +66,8 @@ octavo_quantize *Cast::describe(Operands &m) const {
   const int64_t rows = in.rows + pad_rows, cols = in.cols + pad_cols;
   const bool dense = is_state(granularity);
   const int64_t scale_gap = granularity == OCTAVO_PER_TENSOR || dense ? 0 : gap > 0 ? 2 : 0;
-  if (out) c->out = m.out("out", Grid::of(codes, rows, cols, gap));
-  if (out_t) c->out_t = m.out("out_t", Grid::of(codes, cols, rows, gap));
+  if (out) c->out = m.codes_out("out", Grid::of(codes, rows, cols, gap));
+  if (out_t) c->out_t = m.codes_out("out_t", Grid::of(codes, cols, rows, gap));
   const bool own = granularity != OCTAVO_PER_TENSOR;
   const uint32_t blocks_t = granularity_t.value_or(granularity);
   if (out || (!own && out_t))
@@ -78,9 +78,9 @@ octavo_quantize *Cast::describe(Operands &m) const {
         m.scale_out("out_t_scale_inv", scales_of(blocks_t, cols, rows, scale_gap), blocks_t);
   if (scale) c->scale = m.values_in("scale", {*scale});
   if (counter) c->counter = m.values_in("counter", {*counter});
-  if (amax) c->amax = m.values_out("amax", {0x1p-20f});
-  if (nonfinite) c->nonfinite = m.values_out("nonfinite", {0.5f});
-  c->format_max = largest_of(codes);
+  if (amax) c->amax = m.values_out("amax", {amax_before});
+  if (nonfinite) c->nonfinite = m.values_out("nonfinite", {nonfinite_before});
+  c->format_max = format_max.value_or(largest_of(codes));
   c->window = window;
   c->rule = rule;
   c->flags = flags;

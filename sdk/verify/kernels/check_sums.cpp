@@ -138,7 +138,8 @@ std::vector<Prologue> prologues(uint64_t seed) {
   std::vector<Prologue> all;
   for (uint32_t op = OCTAVO_PROLOGUE_LAYER_NORM; op <= OCTAVO_PROLOGUE_SWIGLU; ++op)
     for (const uint32_t dtype : kPlain)
-      for (const auto &[rows, cols] : {std::pair{1, 1}, {17, 67}, {5, 520}}) {
+      for (const auto &[rows, cols] : {std::pair{1, 1}, {17, 67}, {5, 520}, {0, 9}}) {
+        if (rows == 0 && dtype != OCTAVO_F32) continue;
         const int64_t width = op == OCTAVO_PROLOGUE_SWIGLU ? 2 * cols : cols;
         Prologue p{op, Grid::of(dtype, rows, width, 3)};
         spread(p.in, ++seed, -6, 2);

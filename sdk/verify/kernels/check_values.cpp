@@ -13,6 +13,7 @@ constexpr uint32_t kPlain[] = {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16};
 constexpr uint32_t kAll[] = {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16, OCTAVO_E4M3FN, OCTAVO_E5M2};
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kLargest = std::numeric_limits<float>::max();
 
 constexpr uint32_t kOneScale = OCTAVO_PER_TENSOR;
 
@@ -48,6 +49,7 @@ void check_dequantize(const Bench &bench) {
   Trial trial(bench, "dequantize");
   const auto run = [&](const Grid &in, const std::optional<Grid> &scales, uint32_t granularity,
                        uint32_t out, bool accumulate, bool in_place, const std::string &variant) {
+    const bool is_special = variant == "special scales";
     Case one;
     one.name = text("dequantize ", name_of(in.dtype), " ", shape_text(in), " to ", name_of(out),
                     scales ? text(", ", granularity_name(granularity)) : "",
@@ -58,6 +60,8 @@ void check_dequantize(const Bench &bench) {
       auto *c = m.make<octavo_dequantize>(OCTAVO_KIND_DEQUANTIZE);
       Grid to = Grid::of(out, in.rows, in.cols, in.stride == in.cols ? 0 : 2);
       spread(to, 77, -3, 3);
+      constexpr float kHeld[] = {kInfinity, -kInfinity, kNan, kLargest, -kLargest, -0.0f};
+      for (int64_t i = 0; i < to.cols && is_special; ++i) to.put(0, i, kHeld[i % 7 % 6]);
       if (in_place) {
         c->in = c->out = m.out("out", in);
       } else {
@@ -100,6 +104,16 @@ void check_dequantize(const Bench &bench) {
     run(any_values(dtype, 13, 50, seed), any_scales(kOneScale, 1, 1, seed), kOneScale, dtype, false,
         true, text("in place, ", name_of(dtype)));
   }
+  // Every code by a special scale, added to special values.
+  for (const uint32_t dtype : {OCTAVO_E4M3FN, OCTAVO_E5M2})
+    for (const float scale :
+         {0.0f, -1.0f, 0x1p-149f, kLargest, kInfinity, std::copysign(kNan, -1.0f)})
+      for (const bool accumulate : {false, true})
+        run(any_values(dtype, 1, 256, 0), Grid::of_values({scale}), kOneScale,
+            scale == 0    ? OCTAVO_BF16
+            : scale == -1 ? OCTAVO_F16
+                          : OCTAVO_F32,
+            accumulate, false, "special scales");
   run(Grid::of(OCTAVO_E4M3FN, 0, 16), any_scales(kOneScale, 1, 1, seed), kOneScale, OCTAVO_F32,
       false, false, "no element");
   trial.finish();
@@ -115,7 +129,8 @@ void check_amax(const Bench &bench) {
         spread(in, ++seed, -8, 4);
         if (rows > 0 && (dtype != OCTAVO_E4M3FN || kind == 2))
           spoil(in, (kind & 1) != 0, (kind & 2) != 0);
-        for (const float before : {0.0f, 1000.0f}) {
+        for (const float before : {0.0f, 1000.0f, kNan}) {
+          if (std::isnan(before) && rows != 17) continue;
           Case one;
           one.name = text("compute_amax of ", name_of(dtype), " ", shape_text(in));
           one.variant = name_of(dtype);
@@ -133,6 +148,23 @@ void check_amax(const Bench &bench) {
           trial.run(one);
         }
       }
+  // Of the products, not of the elements.
+  for (const uint32_t dtype : kAll)
+    for (const float factor : {0.0f, 0x1p120f, kInfinity, -kNan}) {
+      Case one;
+      one.name = text("compute_amax of ", name_of(dtype), ", factor ", factor);
+      one.variant = text(name_of(dtype), ", a factor of the input");
+      one.question = asking(OCTAVO_KIND_COMPUTE_AMAX, dtype);
+      one.body = [=](Operands &m) {
+        auto *c = m.make<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
+        c->in = m.in("in", row_of(dtype, {0x1p-9f, 448.0f, -0.0f, 400.0f, 0x1p-14f}));
+        c->in_scale_inv = m.scale_in("in_scale_inv", Grid::of_values({factor}), kOneScale);
+        c->amax = m.values_out("amax", {0x1p-20f});
+        c->nonfinite = m.values_out("nonfinite", {0.0f});
+        return m.call(&octavo_kernels::compute_amax, c);
+      };
+      trial.run(one);
+    }
   trial.finish();
 }
 
@@ -140,14 +172,18 @@ void check_scale(const Bench &bench) {
   Trial trial(bench, "scale_from_amax");
   const std::vector<float> amaxes = {0.0f,      1.0f,      3.7f,      kInfinity,       kNan,
                                      0x1p-149f, 0x1p-140f, 0x1p-120f, 0x1.fffffep127f, 448.0f,
-                                     0.001f,    57344.0f,  1e10f};
+                                     0.001f,    57344.0f,  1e10f,     0x1p-126f,       0x1p100f};
   for (const uint32_t rule :
        {uint32_t{OCTAVO_RULE_QUOTIENT}, uint32_t{OCTAVO_RULE_POW2},
         uint32_t{OCTAVO_RULE_RECIPROCAL}, uint32_t{OCTAVO_RULE_MSAMP}, OCTAVO_RULE_MSAMP04})
-    for (const float divide_by : {1.0f, 3.0f})
+    for (const float divide_by : {1.0f, 3.0f, 0x1p-126f})
       for (const int outputs : {1, 2, 3, 7}) {  // 4: kept is scale
+        // A quotient of 0 has no power of two.
+        const bool is_quotient = rule == OCTAVO_RULE_QUOTIENT || rule == OCTAVO_RULE_RECIPROCAL;
+        const float limit = outputs != 3 ? 448.0f : is_quotient ? 0x1p-126f : 1.0f;
         Case one;
-        one.name = text("scale_from_amax, rule ", rule, ", divide_by ", divide_by);
+        one.name =
+            text("scale_from_amax, rule ", rule, ", divide_by ", divide_by, ", limit ", limit);
         one.variant = text("rule ", rule, (outputs & 4) != 0 ? ", kept is scale" : "");
         one.question = asking(OCTAVO_KIND_SCALE_FROM_AMAX);
         one.body = [=](Operands &m) {
@@ -162,7 +198,7 @@ void check_scale(const Bench &bench) {
           else if (divide_by != 1)
             c->kept = m.values_in("kept", old);
           c->n = amaxes.size();
-          c->format_max = 448;
+          c->format_max = limit;
           c->divide_by = divide_by;
           c->rule = rule;
           return m.call(&octavo_kernels::scale_from_amax, c);
@@ -182,22 +218,25 @@ void check_history(const Bench &bench) {
                                  OCTAVO_HISTORY_MSAMP,
                                  OCTAVO_HISTORY_COUNT_FROM_ONE,
                                  OCTAVO_HISTORY_TE | OCTAVO_HISTORY_DROP_NONFINITE | 8};
-  for (const uint32_t rule : {uint32_t{OCTAVO_RULE_QUOTIENT}, uint32_t{OCTAVO_RULE_RECIPROCAL},
-                              uint32_t{OCTAVO_RULE_MSAMP}, OCTAVO_RULE_MSAMP04})
+  for (const uint32_t rule :
+       {uint32_t{OCTAVO_RULE_QUOTIENT}, uint32_t{OCTAVO_RULE_POW2},
+        uint32_t{OCTAVO_RULE_RECIPROCAL}, uint32_t{OCTAVO_RULE_MSAMP}, OCTAVO_RULE_MSAMP04})
     for (const uint32_t flags : kFlags)
       for (const uint64_t length : {1, 2, 5})
         for (const uint32_t use_max : {0u, 1u})
           for (const int32_t margin : {0, 2, 30}) {
             if (margin != 0 && flags != OCTAVO_HISTORY_TE) continue;
-            const std::vector<float> unusual = {0, kInfinity, kNan, 0x1p-140f, 1, 2, 3, 4, 5};
+            const std::vector<float> unusual = {0,         kInfinity, kNan,      0x1p-140f,
+                                                0x1p-126f, 0x1p-120f, 0x1p-118f, kLargest,
+                                                0x1p-149f, 1,         2,         3};
             const auto n = static_cast<int64_t>(unusual.size()) * 2;
             Grid history = Grid::of(OCTAVO_F32, static_cast<int64_t>(length), n);
             spread(history, ++seed, -5, 3);
             for (int64_t r = 0; r < history.rows; ++r)
               for (int64_t i = 0; i < n; ++i) history.put(r, i, std::abs(history.at(r, i)));
-            for (int64_t i = 9; i < n; ++i)
+            for (int64_t i = n / 2; i < n; ++i)
               history.put(static_cast<int64_t>(seed) % history.rows, i,
-                          unusual[static_cast<size_t>(i) % 4]);
+                          unusual[static_cast<size_t>(i) % 9]);
             std::vector<float> amax(static_cast<size_t>(n)), scale(amax.size());
             std::vector<float> counter(amax.size());
             for (size_t i = 0; i < amax.size(); ++i) {
@@ -225,7 +264,7 @@ void check_history(const Bench &bench) {
                 c->counter = counter_at;
                 c->n = static_cast<uint64_t>(n);
                 c->length = length;
-                c->format_max = 448;
+                c->format_max = flags == OCTAVO_HISTORY_MSAMP ? 1.0f : 448.0f;
                 c->margin = margin;
                 c->use_max = use_max;
                 c->rule = rule;
@@ -261,6 +300,57 @@ void check_copy(const Bench &bench) {
     }
   trial.finish();
 }
+
+namespace {
+
+// Each row has a scale of its own. Its values are the largest one that does not saturate, the
+// largest code's, their neighbours, and the smallest numbers.
+Case limits_case(uint32_t codes, const std::vector<float> &scales) {
+  const auto rows = static_cast<int64_t>(scales.size());
+  Grid in = Grid::of(OCTAVO_F32, rows, 13), coded = Grid::of(codes, rows, 13);
+  Grid factors = scales_of(OCTAVO_PER_ROW, rows, 13);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float scale = scales[static_cast<size_t>(r)];
+    factors.put(r, 0, scale);
+    const double largest = static_cast<double>(scale) * static_cast<double>(largest_of(codes));
+    const auto code = static_cast<float>(largest);
+    const auto limit = static_cast<float>(largest * (1 + 0x1p-20));
+    const float values[] = {limit,
+                            std::nextafter(limit, kInfinity),
+                            std::nextafter(limit, 0.0f),
+                            code,
+                            std::nextafter(code, kInfinity),
+                            -limit,
+                            kNan,
+                            0x1p-149f,
+                            -0x1p-149f,
+                            0.0f,
+                            -0.0f,
+                            kInfinity,
+                            -std::nextafter(limit, kInfinity)};
+    for (int64_t c = 0; c < in.cols; ++c) {
+      in.put(r, c, values[c]);
+      coded.put(r, c, values[c] / scale);
+    }
+  }
+  Case one;
+  one.variant = text("scales of rows, ", name_of(codes), ", at the limit");
+  one.name = text("quantize_stats, ", one.variant);
+  one.question = asking(OCTAVO_KIND_QUANTIZE_STATS, codes, OCTAVO_PER_ROW);
+  one.body = [=](Operands &m) {
+    auto *c = m.make<octavo_quantize_stats>(OCTAVO_KIND_QUANTIZE_STATS);
+    c->in = m.in("in", in);
+    c->codes = m.in("codes", coded);
+    c->scale_inv = m.scale_in("scale_inv", factors, OCTAVO_PER_ROW);
+    c->saturated = m.values_out("saturated", {3});
+    c->underflow = m.values_out("underflow", {4});
+    c->workspace = m.workspace(c);
+    return m.call(&octavo_kernels::quantize_stats, c);
+  };
+  return one;
+}
+
+}  // namespace
 
 // saturated and underflow are counts, exact up to 2^24. The squares are exact to the bit where
 // whole numbers make them; elsewhere a relative error of 2^-20 leaves room for any order of a sum
@@ -314,6 +404,11 @@ void check_stats(const Bench &bench) {
           };
           trial.run(one);
         }
+  // At the limit and beside it, for scales whose product with it is rounded either way.
+  std::vector<float> scales = {0x1p-149f, 0x1p-130f, 1.0f, 0x1p119f, kInfinity, kNan, 0.0f};
+  Numbers numbers(seed);
+  for (int i = 0; i < 24; ++i) scales.push_back(std::abs(numbers.spread(-9, 9)));
+  for (const uint32_t codes : {OCTAVO_E4M3FN, OCTAVO_E5M2}) trial.run(limits_case(codes, scales));
   trial.finish();
 }
 

@@ -56,6 +56,7 @@ void check_quantize_delayed(const Bench &bench);
 void check_quantize_rows(const Bench &bench);
 void check_quantize_blocks(const Bench &bench);
 void check_quantize_states(const Bench &bench);
+void check_quantize_special(const Bench &bench);
 void check_dequantize(const Bench &bench);
 void check_fp4(const Bench &bench);
 void check_amax(const Bench &bench);

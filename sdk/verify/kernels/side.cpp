@@ -20,9 +20,11 @@ namespace {
 
 std::mutex message_mutex;
 std::string message;
+uint64_t messages = 0;
 
 void keep(void *, const octavo_diagnostic *d) {
   const std::lock_guard<std::mutex> lock(message_mutex);
+  ++messages;
   message = text_of(d->text);
 }
 const void *no_extension(void *, octavo_str) {
@@ -81,6 +83,11 @@ const octavo_host *threaded_host() {
 std::string last_message() {
   const std::lock_guard<std::mutex> lock(message_mutex);
   return message;
+}
+
+uint64_t message_count() {
+  const std::lock_guard<std::mutex> lock(message_mutex);
+  return messages;
 }
 
 void forget_message() {

@@ -31,6 +31,8 @@ const octavo_host *silent_host();
 const octavo_host *threaded_host();
 std::string last_message();
 void forget_message();
+// How many there have been, from every thread.
+uint64_t message_count();
 
 class Side {
  public:
@@ -50,6 +52,8 @@ class Side {
 
   void copy(void *to, const void *from, uint64_t bytes) const;
   void synchronize() const;
+  // Of a layer: liboctavo has filled in the table.
+  bool is_run() const { return run_ != nullptr; }
   // Null where the plugin does not offer the table.
   template <typename Table>
   const Table *get() const {

@@ -24,7 +24,8 @@ namespace octavo::conformance::kernels {
 // Where operands are.
 enum class Place {
   kEnd,   // the last byte is before a guard; around it large numbers
-  kBegin  // the first byte is behind a guard; around it NaN
+  kBegin  // the first byte is behind a guard; around it NaN. The calls in another floating-point
+          // mode
 };
 
 class Operands;
@@ -67,6 +68,12 @@ class Operands {
   octavo_tensor *in(const char *name, const Grid &grid) { return tensor(name, grid, Use::kIn); }
   // An output holds the bytes of `grid` before the call.
   octavo_tensor *out(const char *name, const Grid &grid) { return tensor(name, grid, Use::kOut); }
+  // Codes of a cast: also the sign of a NaN is defined.
+  octavo_tensor *codes_out(const char *name, const Grid &grid) {
+    octavo_tensor *t = out(name, grid);
+    if (!grid.bytes.empty()) buffers_.back().has_signs = true;
+    return t;
+  }
   // `second` is of granularities with a second level.
   octavo_scale *scale_in(const char *name, const Grid &scales, uint32_t granularity,
                          float second = 1) {
@@ -102,7 +109,9 @@ class Operands {
     begin();
     calling(what_);
     if (way_ != nullptr) c->stream = stream_;
-    const octavo_status status = (table->*member)(side_.ctx, c);
+    const uint64_t before = message_count();
+    const octavo_status status = in_mode([&] { return (table->*member)(side_.ctx, c); });
+    expect_reported(status, message_count() - before);
     end();
     called_.push_back(name_of_call(member));
     return status;
@@ -113,6 +122,7 @@ class Operands {
   struct Result {
     std::string name;
     Grid grid;
+    bool has_signs = false;  // of NaN
   };
   // What outputs hold; throws Failure where anything else has changed.
   std::vector<Result> results();
@@ -141,6 +151,7 @@ class Operands {
     uint64_t at = 0;  // offset in the arena
     std::vector<uint8_t> plain;
     uint8_t *data = nullptr;
+    bool has_signs = false;
   };
 
   void *keep(uint64_t bytes);
@@ -148,6 +159,10 @@ class Operands {
   octavo_scale *scale(const char *name, const Grid &scales, uint32_t granularity, Use use,
                       float second);
   uint8_t *place(const char *name, const Grid &grid, Use use, uint64_t alignment = 0);
+  // Where NaN is around operands, the thread also has another floating-point mode.
+  octavo_status in_mode(const std::function<octavo_status()> &call) const;
+  // A failure has one diagnostic.
+  void expect_reported(octavo_status status, uint64_t messages) const;
   void begin();
   void end();
   void expect_kept(const std::vector<uint8_t> &found) const;
@@ -182,7 +197,8 @@ struct Case {
   bool repeats = false;   // once more at the same addresses: with equal bits
 };
 
-// Bits, but for the sign and the payload of a NaN; and of 0, where `zeros_are_equal`.
+// Bits, but for the sign, unless it counts, and the payload of a NaN; and of 0, where
+// `zeros_are_equal`.
 std::string differing(const Results &expected, const Results &found, bool zeros_are_equal = false);
 
 class Ways;

@@ -22,7 +22,7 @@ NOT_FOUND = {
 }
 SOUND = ("", "queue", "layer")  # the last one: a layer without a fault
 SOURCES = ("faults_of_casts.cpp", "faults_of_values.cpp", "faults_of_fp4.cpp", "faults_of_devices.cpp",
-           "faults_of_streams.cpp", "faulty_layer.cpp")
+           "faults_of_streams.cpp", "faults_of_special.cpp", "faulty_layer.cpp")
 
 
 def faults():

@@ -26,6 +26,7 @@ std::span<const Fault> faults_of_values();
 std::span<const Fault> faults_of_fp4();
 std::span<const Fault> faults_of_devices();
 std::span<const Fault> faults_of_streams();
+std::span<const Fault> faults_of_special();
 
 // Work that waits until memory is copied or synchronized, the last moment that the contract allows.
 void queue_work(octavo_kernels &kernels, octavo_memory &memory);
