@@ -76,9 +76,8 @@ struct Planted {
     kernels.describe = describe;
     const char *wanted = std::getenv("OCTAVO_KERNELS_FAULT");
     if (wanted == nullptr || *wanted == 0) return;
-    for (const auto &all :
-         {faults_of_casts(), faults_of_values(), faults_of_fp4(), faults_of_devices(),
-          faults_of_streams(), faults_of_special()})
+    for (const auto &all : {faults_of_casts(), faults_of_values(), faults_of_fp4(),
+                            faults_of_devices(), faults_of_streams(), faults_of_special()})
       for (const Fault &fault : all)
         if (std::strcmp(fault.name, wanted) == 0) {
           fault.plant(kernels, memory);
