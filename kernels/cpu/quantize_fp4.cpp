@@ -25,6 +25,7 @@ struct Output {
   const octavo_tensor *codes; /* null: none */
   const octavo_scale *scales;
   bool is_random;
+  int64_t length; /* of a row, without padding: what random numbers count */
   Nvfp4Tensor tensor = {};
   RandomKey key = {};
 
@@ -125,8 +126,8 @@ void write_rows(const Plan &plan, int64_t row, int64_t col, int64_t width, const
     uint8_t *scales = o.scale_at((row + r) / block_rows(o.scales->granularity), col / kSide);
     for (int64_t i = 0; i < count / kSide; ++i) scales[i] = scale_of(o, amax[i], &factors[i]);
     uint8_t codes[kWide];
-    encode<kSide>(o, values, factors, count, static_cast<uint64_t>((row + r) * o.codes->cols + col),
-                  1, codes);
+    encode<kSide>(o, values, factors, count, static_cast<uint64_t>((row + r) * o.length + col), 1,
+                  codes);
     auto *to = reinterpret_cast<uint8_t *>(element(*o.codes, row + r, col));
     for (int64_t i = 0; i < count / 2; ++i)
       to[i] = static_cast<uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
@@ -154,9 +155,8 @@ void write_columns(const Context &context, const Plan &plan, int64_t row, int64_
   uint8_t pairs[kSide / 2 * kWide];
   uint8_t codes[2][kWide];
   for (int64_t r = 0; r < kSide; ++r) {
-    encode<1>(o, piece + r * kWide, factors, count,
-              static_cast<uint64_t>(col * o.codes->cols + row + r),
-              static_cast<uint64_t>(o.codes->cols), codes[r % 2]);
+    encode<1>(o, piece + r * kWide, factors, count, static_cast<uint64_t>(col * o.length + row + r),
+              static_cast<uint64_t>(o.length), codes[r % 2]);
     if (r % 2 == 0) continue;
     for (int64_t i = 0; i < count; ++i)
       pairs[r / 2 * kWide + i] = static_cast<uint8_t>(codes[0][i] | codes[1][i] << 4);
@@ -205,8 +205,8 @@ void finish_output(Output *output, const SharedStats &seen, const Fp4Ways &ways,
 octavo_status quantize_fp4(const Context &context, const octavo_quantize &c, const Fp4Ways &ways) {
   const bool is_random = (ways.flags & OCTAVO_FP4_STOCHASTIC) != 0;
   Plan plan = {source_of(c),
-               {c.out, c.out_scale_inv, is_random},
-               {c.out_t, c.out_t_scale_inv, is_random},
+               {c.out, c.out_scale_inv, is_random, c.in->cols},
+               {c.out_t, c.out_t_scale_inv, is_random, c.in->rows},
                c.out_t != nullptr && (ways.flags & OCTAVO_FP4_HADAMARD) != 0,
                0,
                0};
