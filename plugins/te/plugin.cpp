@@ -102,12 +102,6 @@ void Te::check(const Device &device, const Options &options, Verdicts &verdicts)
     verdicts.add(accept("FP8 runs on the device"));
 }
 
-Verdict Te::take_dtypes(const Parameter &p) const {
-  return is_plain_dtype(p.dtype)
-             ? accept()
-             : decline(OCTAVO_REASON_DTYPE, "a weight in f32, bf16 or f16 is expected");
-}
-
 Verdict Te::take_parameter(const Parameter &p) const {
   return accept(p.is_linear_weight() ? "weight of linears" : "is not converted");
 }
@@ -161,5 +155,5 @@ void Te::declare(Slots &s) {
 
 }  // namespace octavo::te
 
-OCTAVO_PLUGIN(octavo::te::Te, check, take_dtypes, take_parameter, take_linear, declare, cast_weight,
-              weight_cast, forward, backward, finish_step)
+OCTAVO_PLUGIN(octavo::te::Te, check, take_parameter, take_linear, declare, cast_weight, weight_cast,
+              forward, backward, finish_step)

@@ -11,7 +11,6 @@ class Te : public plugin::FusedBackend<Te, Options>, public plugin::Shards<Te> {
  public:
   static void check(const plugin::Device &device, const Options &options,
                     plugin::Verdicts &verdicts);
-  plugin::Verdict take_dtypes(const plugin::Parameter &p) const;
   plugin::Verdict take_parameter(const plugin::Parameter &p) const;
   plugin::Verdict take_linear(const plugin::Linear &l, const plugin::Parameter &w) const;
 

@@ -22,11 +22,12 @@ inline bool has_rows(const octavo_tensor *t) {
 inline void refuse_declined(uint32_t declined, const Linear &l,
                             const octavo_tensor *const pair[2]) {
   for (int i = 0; i < 2; ++i)
-    if (pair[i] != nullptr && (declined_flag(pair[i]->dtype) & declined) != 0)
+    if (pair[i] != nullptr &&
+        (!is_plain_dtype(pair[i]->dtype) || (declined_flag(pair[i]->dtype) & declined) != 0))
       throw Error(OCTAVO_UNSUPPORTED,
                   about(l.name) +
-                      "expected a dtype that the plan does not decline, found one of "
-                      "OCTAVO_LINEAR_DECLINES_...; convert before the call");
+                      "expected float32, bfloat16 or float16, and a dtype that the plan does not "
+                      "decline by OCTAVO_LINEAR_DECLINES_...; convert before the call");
 }
 
 template <typename Self, typename OptionsType>
