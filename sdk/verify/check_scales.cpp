@@ -250,6 +250,13 @@ void check_history(Host &host, CastWatch &watch, Newest &newest) {
     const auto slot = std::find_if(s.slots().begin(), s.slots().end(), is_history);
     if (slot == s.slots().end() || slot->desc.rows < 2) continue;
     const int64_t rows = slot->desc.rows, cols = slot->desc.cols;
+    const auto pool = std::find_if(s.slots().begin(), s.slots().end(), [&](const Slot &amax) {
+      return host.address(amax.desc.id) == reinterpret_cast<const uint8_t *>(u.amax);
+    });
+    expect(
+        pool == s.slots().end() || pool->labels == slot->labels, host.slot_name(slot->desc.id),
+        " has other labels than the pool whose amax enters it: a rank that adds an object copies "
+        "columns by their labels");
     std::vector<float> &last = newest[slot->desc.id];
     const std::vector<float> earlier = last;
     last.assign(static_cast<size_t>(cols), 0);

@@ -169,6 +169,11 @@ octavo_status refuse_no_rows(void *ctx, const octavo_prologue_call *c) {
     return report_error(context_of(ctx).caller(), OCTAVO_INVALID, "prologue: no rows");
   return sound().prologue(ctx, c);
 }
+octavo_status refuse_gelu(void *ctx, const octavo_prologue_call *c) {
+  if (c->prologue->op == OCTAVO_PROLOGUE_GELU)
+    return report_error(context_of(ctx).caller(), OCTAVO_UNSUPPORTED, "prologue: no GELU");
+  return sound().prologue(ctx, c);
+}
 
 template <auto kVerb, auto kFunction>
 void plant(octavo_kernels &kernels, octavo_memory &) {
@@ -197,6 +202,7 @@ std::span<const Fault> faults_of_special() {
       {"stats_saturate_at_the_code", plant<&K::quantize_stats, saturate_at_code>},
       {"gemm_of_no_column_unscaled", plant<&K::gemm, empty_gemm_unscaled>},
       {"prologue_of_no_row_refused", plant<&K::prologue, refuse_no_rows>},
+      {"prologue_of_gelu_refused", plant<&K::prologue, refuse_gelu>},
   };
   return kFaults;
 }

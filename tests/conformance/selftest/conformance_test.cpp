@@ -254,6 +254,7 @@ constexpr Case kCases[] = {
     {"rows", kTailRows, "with 1 rows, 101 times in one batch, against once"},
     {"numerics", kTransposedRounds, "dw of 'few' changes where x passes"},
     {"scales", kHistoryTwice, "each enters once"},
+    {"scales", kHistoryLabels, "has other labels than the pool whose amax enters it"},
     {"purity.optimizer", kSkipIgnoredForVectors, "optimizer_step with skip = 1"},
     {"extents.empty", kEmptyKeepsDb, "without rows they are 0"},
     {"twice", kTiedOverwrites, "dw of two calls of 'tied.b'"},

@@ -206,6 +206,7 @@ enum Fault : int64_t {
   kTailRows,               // above 64 rows, those behind the last multiple of 8 have no bias
   kTransposedRounds,       // x is rounded to bf16 for the codes of dw
   kHistoryTwice,           // an amax enters the history twice
+  kHistoryLabels,          // columns of histories have labels in reverse
   kSkipIgnoredForVectors,  // skip holds for weights of linears only
   kEmptyKeepsDb,           // M = 0 with OVERWRITE leaves db
   kTiedOverwrites,         // the second linear of a weight overwrites dw

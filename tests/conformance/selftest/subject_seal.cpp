@@ -80,9 +80,11 @@ class Emitter {
     slot(names_[1].c_str(), session, 0, OCTAVO_ROLE_AMAX, OCTAVO_F32, 1, n,
          {{verb, OCTAVO_ACCESS_ACCUMULATE}, {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}},
          OCTAVO_SLOT_REDUCE, 0, labels.data());
+    std::vector<octavo_str> of_history = labels;
+    if (s_.fault == kHistoryLabels) std::reverse(of_history.begin(), of_history.end());
     slot(names_[2].c_str(), session, 0, OCTAVO_ROLE_AMAX_HISTORY, OCTAVO_F32, kHistory, n,
          {{verb, verb_access}, {OCTAVO_VERB_END_STEP, OCTAVO_ACCESS_UPDATE}},
-         OCTAVO_SLOT_CHECKPOINT, 0, labels.data());
+         OCTAVO_SLOT_CHECKPOINT, 0, of_history.data());
     s_.pools.push_back({s_.session_positions, labels.size(), format_max});
     use(session, 0, scale + 1);
     use(session, 0, scale + 2);
