@@ -14,10 +14,10 @@
  *   close_session (in any state, with no call in flight)
  *
  * A session is immutable after seal: the result of a hot verb depends only on its arguments and the
- * options. The one thing that a session may remember is that a weight was quantized: a forward
- * without an earlier quantize_weight, or octavo_shard.place, of its weight in this session may be
- * refused with OCTAVO_WRONG_STATE, in evaluation also, even if the slots have its codes. A queued
- * call counts, a failed one does not, and a later seal does not undo it.
+ * options. But for a weight whose list has an access for quantize_weight, a session may remember
+ * that it was quantized: a forward without an earlier quantize_weight, or octavo_shard.place, may
+ * be refused with OCTAVO_WRONG_STATE, in evaluation also, even if the slots have its codes. A
+ * queued call counts, a failed one does not, and a later seal does not undo it.
  *
  * Scales change only in end_step, so a recomputed forward is bit-identical to the first. The amax
  * of a weight enters its history by quantize_weight only. A host that leaves it out, for a weight

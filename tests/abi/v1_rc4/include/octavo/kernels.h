@@ -77,7 +77,7 @@ struct octavo_kernels_caps {
 };
 
 /* A question to `ability`: can these kernels execute a call on these formats? The answer holds for
- * every out_t, `accumulate`, bias and dtype of d. The caller zeroes it and fills in `call` and:
+ * every out_t, `accumulate`, bias, dtype of d and prologue. The caller zeroes it, sets `call` and:
  *
  *   call                                  flags            dtype and granularity
  *   gemm                                  layout           of a; b_dtype and b_granularity of b

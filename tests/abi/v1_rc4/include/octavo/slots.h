@@ -8,9 +8,9 @@
  *
  * Only kernels read or write memory on behalf of a backend: slots, tensors, `saved` and workspaces,
  * also on a CPU. A verb touches what its accesses state and nothing else: a host may protect the
- * rest during the call. A pool is a slot of the session with labels: its columns belong to
- * parameters or linears, whose name is the label. (slot name, label) identifies a column in a
- * session and over ranks, whichever seal emitted the pool.
+ * rest during the call. A pool is a slot of the session with labels, a history also: its columns
+ * belong to parameters or linears, whose name is the label. (slot name, label) identifies a column
+ * in a session and over ranks, whichever seal emitted the pool.
  *
  * Checkpoints: a host saves the slots with OCTAVO_SLOT_CHECKPOINT, and its own tensors, directly
  * after end_step: accumulators are empty then. Loaded into a session with the same objects, in the
@@ -39,10 +39,10 @@ enum {
   OCTAVO_ROLE_COUNTER = 10,
   OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight; recomputable, not saved */
   OCTAVO_ROLE_NONFINITE = 12, /* 1 if an Inf or NaN was cast since the last end_step, which clears
-                              it; f32 [1, 1] with REDUCE and MAX, emitted once in a session. Casts
-                              may saturate Inf, so dw and db can be finite: a host skips the step of
-                              the weights if this is not 0 on any rank, or dw or db of the step is
-                              not finite. end_step follows all the same */
+                              it; for one that was not cast 0 or 1. f32 [1, 1] with REDUCE and MAX,
+                              emitted once in a session. Casts may saturate Inf, so a host skips the
+                              step of the weights if this is not 0 on any rank, or dw or db of the
+                              step is not finite. end_step follows all the same */
   OCTAVO_ROLE_OTHER = 13,
   /* Telemetry of casts: f32, combined by SUM, cleared by end_step. The SQNR in decibels is
    * 10 log10(SIGNAL / NOISE). */
@@ -64,7 +64,7 @@ enum {
   OCTAVO_VERB_END_STEP = 3,        /* session */
   OCTAVO_VERB_OPTIMIZER_STEP = 4,  /* parameter; read_parameter and write_parameter also receive
                                       this list, and access the slots of the role named in the call
-                                      regardless of `access` */
+                                      (octavo/draft/optimizer.h) regardless of `access` */
   OCTAVO_VERB_REDUCE = 5,          /* parameter */
   OCTAVO_VERB_LIMIT = 32           /* verbs of later interfaces take the numbers below it */
 };
@@ -143,7 +143,7 @@ typedef struct octavo_slot {
 } octavo_slot;
 
 /* One entry of an object's slot list. For a pool, the entry of a parameter or linear is the column
- * range [first, first + count): it has the address of column `first`, and the pool has one row.
+ * range [first, first + count): it has the address of column `first`, and such a pool has one row.
  * The entry of the session is the whole pool, as (0, 0), as is the entry of a slot without labels.
  * The session's list needs no slot that end_step has no access to. Frozen. */
 typedef struct octavo_slot_use {

@@ -43,8 +43,8 @@ enum {
 #define OCTAVO_KIND_QUANTIZE_FP4 0x8002u
 
 /* Arguments of quantize_fp4: a quantize to OCTAVO_E2M1 with more ways to do it.
- * Which way a code is rounded depends on the key, *count, the amax of `in`, whether it is one of
- * out or out_t, and its number in the order of rows there. A hot verb may make this call. */
+ * Which way a code is rounded depends on the key, *count, the amax of `in`, whether it is of out_t,
+ * and its number in the order of rows there, without padding. A hot verb may make this call. */
 typedef struct octavo_quantize_fp4 {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_QUANTIZE_FP4 */

@@ -14,7 +14,7 @@
 #define OCTAVO_KIND_MSAMP_KERNELS 0x8018u
 
 /* A rule, as MS-AMP 0.4.0: OCTAVO_RULE_MSAMP, but an infinite amax gives 1 / old scale, and a
- * quotient that overflows gives an infinite scale. */
+ * quotient that overflows gives an infinite scale. An exponent below -126 gives 2^-127, or 0. */
 #define OCTAVO_RULE_MSAMP04 0x8000u
 
 /* An octavo_adam_step.decay_mode, as MS-AMP 0.4.0: OCTAVO_DECAY_L2, but scaled moments are stored
@@ -59,8 +59,8 @@ typedef struct octavo_scale_values {
 
 /* Arguments of prescale_update, the automatic scaling of a gradient reduction
  * (FP8-LM, arXiv 2310.18313, section 2.2). *prescale is halved if *saturated / *added > threshold
- * and multiplied by `growth` otherwise, then clamped to [low, high]. It is unchanged if *added is
- * 0. Both counts are reset to 0. */
+ * and multiplied by `growth` otherwise, then clamped to [low, high], 0 < low <= high < infinity. It
+ * is unchanged if *added is 0. Both counts are reset to 0. */
 typedef struct octavo_prescale_update {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_PRESCALE_UPDATE */

@@ -147,8 +147,8 @@ typedef struct octavo_optimizer {
   /* Converts the slots of a role to plain values. */
   octavo_status (*read_parameter)(const octavo_session *s, const octavo_parameter_call *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
-  /* Converts plain values to the slots of a role, with a scale by the backend's rule. Formats
-   * without infinity saturate: check the values beforehand if they may contain Inf. */
+  /* Converts plain values to the slots of a role, WEIGHT and MASTER_WEIGHT together, with a scale
+   * by the backend's rule. Formats without infinity saturate: check values that may contain Inf. */
   octavo_status (*write_parameter)(const octavo_session *s, const octavo_parameter_call *c)
       OCTAVO_THREAD_STREAM OCTAVO_PHASE_STEP;
 } octavo_optimizer;
