@@ -86,6 +86,7 @@
 #define FAULT_PLAN_GRADIENT_SLOT 122 /* SLOT, without such a slot */
 #define FAULT_OWNED_WEIGHT 123       /* in slots, without an interface that steps it */
 #define FAULT_OWNED_WEIGHT_ONLY 124  /* with one, and a gradient that is the host's */
+#define FAULT_SLOT_KEYS 126          /* none: names whose keys meet, counter, counter@2, counter */
 #define FAULT_PLAN_FAILS 55
 #define FAULT_PLAN_HUGE 96         /* 2^47 bytes and one more */
 #define FAULT_PLAN_NEGATIVE 97     /* -16 bytes, which wraps around */

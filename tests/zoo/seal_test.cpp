@@ -54,6 +54,18 @@ TEST_F(OpenCage, an_unknown_role_and_granularity_are_kept) {
   EXPECT_EQ(octavo_run_slot(run.get(), 3)->granularity, 4242u);
 }
 
+// Whatever names a backend gives its slots, no checkpoint has two tensors with one key.
+TEST_F(OpenCage, keys_of_slots_are_distinct) {
+  request().set("plugins.probe", "never");
+  open("slot_keys");
+  model();
+  ASSERT_EQ(octavo_seal(run.get()), OCTAVO_OK) << host().error();
+  const std::string first = text_of(octavo_run_slot_key(run.get(), 1));
+  EXPECT_THAT(first, testing::EndsWith("/counter"));
+  EXPECT_EQ(text_of(octavo_run_slot_key(run.get(), 2)), first + "@2");
+  EXPECT_EQ(text_of(octavo_run_slot_key(run.get(), 3)), first + "@3");
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, ZooSeal,
     testing::Values(

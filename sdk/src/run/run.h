@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <unordered_set>
 #include <vector>
 
@@ -135,8 +134,7 @@ struct octavo_run {
   octavo_session *session_ = nullptr;
   std::deque<octavo_slot> slots_;
   std::deque<std::string> slot_keys_;
-  // By owner and name of a slot: how many there are.
-  std::map<std::tuple<uint32_t, uint32_t, std::string_view>, int> equal_slots_;
+  std::map<std::string, int> keys_;  // and how many slots asked for each
   std::vector<size_t> seal_ends_;
   uint32_t sealed_parameters_ = 0;
   std::map<std::pair<uint32_t, uint32_t>, std::deque<octavo_slot_use>> uses_;

@@ -231,10 +231,12 @@ void octavo_run::name_slots() {
                           ? "parameter/" + parameter_name(s.owner)
                           : "linear/" + linear_name(s.owner);
     key.append("/").append(name);
-    int &before = equal_slots_[{s.owner_kind, s.owner, name}];
-    if (before > 0) key += octavo::concat("@", before + 1);
+    int &count = keys_[key];
+    if (count++ > 0) {
+      const std::string plain = key;
+      while (!keys_.emplace(key = octavo::concat(plain, "@", count), 1).second) ++count;
+    }
     slot_keys_.push_back(std::move(key));
-    ++before;
   }
 }
 
