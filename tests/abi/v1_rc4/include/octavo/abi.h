@@ -27,13 +27,13 @@
  *   - No exception, longjmp or signal crosses the ABI.
  *   - Unknown enumerator values are valid input: return OCTAVO_UNSUPPORTED, never abort; where a
  *     function gives a verdict, DECLINE. OCTAVO_INVALID is for values that stay invalid. A host
- *     refuses, at seal, what it could not call correctly, and keeps what only describes:
+ *     closes the session at what it could not call correctly, and keeps what only describes:
  *
  *       field                                          a host that does not know the value
  *       octavo_slot.role                               takes it for OCTAVO_ROLE_OTHER
  *       octavo_slot.granularity                        keeps it; the scales are not read
- *       octavo_slot.access, combine, shard,            refuses the seal
- *         owner_kind, dtype, a bit of flags
+ *       octavo_slot.access of its verbs, combine,      refuses the seal
+ *         shard, owner_kind, dtype, a bit of flags
  *       octavo_slot.scale_slot                         refuses one that is not of role SCALE_INV
  *       octavo_slot_use.owner_kind                     refuses the seal
  *       octavo_linear_plan.gradient, a bit of flags    refuses the seal

@@ -20,10 +20,10 @@
  * queued call counts, a failed one does not, and a later seal does not undo it.
  *
  * Scales change only in end_step, so a recomputed forward is bit-identical to the first. The amax
- * of a weight enters its history by quantize_weight only. A host that leaves it out, for a weight
- * without a forward in the step or after a skipped one, has other scales from then on than a host
- * that does not, or a run that was resumed there. Codes have the scales of their quantize_weight:
- * an evaluation after end_step quantizes first, or differs from one in a resumed run.
+ * of a weight enters its history by a quantize_weight that records only. A host that leaves it out,
+ * for a weight without a forward in the step or after a skipped one, has other scales from then on
+ * than one that does not, or a run that was resumed there. Codes have the scales of their
+ * quantize_weight: an evaluation after end_step quantizes first, or differs from a resumed one.
  *
  * If a setup verb fails, the session is unchanged. If a step or hot verb fails, its outputs (of
  * end_step the slots with UPDATE) and the gradients that it adds to are undefined; an accumulator
@@ -86,7 +86,7 @@ typedef struct octavo_option_sink {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_OPTION_SINK */
   void *ctx;
-  octavo_status (*option)(void *ctx, const octavo_option *o);
+  octavo_status (*option)(void *ctx, const octavo_option *o); /* a failure ends list_options */
 } octavo_option_sink;
 
 /* An option and its value. Frozen. */

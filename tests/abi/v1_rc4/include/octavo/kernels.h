@@ -22,7 +22,7 @@
  * kernels do not know, also in `reserved` and in a field that is 0 or 1. Arguments that do not
  * fit together and numbers outside of their range are OCTAVO_INVALID, as is a struct that ends
  * before its last field of minor 0. Which of the two a call gets that breaks several rules, or has
- * an unfit scale, is not defined. Pointers to no element may be null: n or `bytes` is 0, a
+ * an unfit scale or dtype, is not defined. Pointers to no element may be null: n or `bytes` is 0, a
  * workspace of 0 bytes, scales of 0 rows or groups. Where a pointer is stated to be null, or to
  * be of another call, callers pass null; kernels may refuse another value or ignore it. A call
  * with nothing to write is legal.
@@ -122,7 +122,7 @@ enum {
  * OCTAVO_PER_TENSOR, only `amax` and `nonfinite` are written; scales, `scale` and `counter` are
  * null, and rule, format_max and eps are as for an output.
  *
- * The granularity of out_scale_inv, or of out_t_scale_inv where `out` is null, restricts the other
+ * The granularity of out_scale_inv, or of out_t_scale_inv where that is null, restricts the other
  * arguments:
  *   - OCTAVO_PER_TENSOR: out_scale_inv is not null where there is an output. With RULE_GIVEN the
  *     scale is *scale, or 1 if that is null, and scale_inv is fl32(1 / scale), also of 0, Inf or
@@ -287,8 +287,8 @@ enum {
  * PER_TENSOR and PER_ROW may be combined, also with a plain operand; each element of d uses the
  * scales of its row of a and of b, which has N rows also where it is packed. Block granularities
  * require the same block length along K for a and b, both of them codes, and are not combined with
- * the others. d and bias have exactly the shape of the product. For each block of K, in ascending
- * order, with p the fp32 sum of its products starting from 0: sum = fl32(sum + fl32(p *
+ * the others. d and bias are plain, of exactly the product's shape. For each block of K, in
+ * ascending order, with p the fp32 sum of its products starting from 0: sum = fl32(sum + fl32(p *
  * fl32(a_scale_inv * b_scale_inv))) */
 typedef struct octavo_gemm {
   uint32_t size;
@@ -363,8 +363,8 @@ typedef struct octavo_pack {
 struct octavo_kernels {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_KERNELS */
-  /* Emits verdicts of OCTAVO_LEVEL_DEVICE on whether these kernels run on the device, which is not
-   * AUTO, without side effects. A CPU has index 0. */
+  /* Emits verdicts of OCTAVO_LEVEL_DEVICE, with the meaning that check_session's have, on whether
+   * these kernels run on the device, which is not AUTO, without side effects. A CPU has index 0. */
   octavo_status (*probe_device)(octavo_device device, const octavo_verdict_sink *sink)
       OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* For a device that probe_device accepts. On success, *ctx is the context for all calls on the
@@ -375,17 +375,17 @@ struct octavo_kernels {
   /* Fills in the capabilities of the device. */
   octavo_status (*describe)(void *ctx,
                             octavo_kernels_caps *out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* Answers a question. An unknown call or format is declined, so that the status only indicates
-   * whether the question could be read. */
+  /* Answers a question. An unknown call, format or flag is declined, so that the status only
+   * indicates whether the question could be read. */
   octavo_status (*ability)(void *ctx,
                            octavo_ability *question) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* The workspace size of a call. `call` is any call struct of this header, identified by its
    * `kind`; an unknown kind returns OCTAVO_UNSUPPORTED. All structs of the call are there,
    * but `prologue` of an octavo_prologue_call may be null: the size is then enough for every op.
-   * Addresses of data are not read. A call that would be refused has no size: the answer is its
-   * status, or any number. The size never decreases when a dimension grows and is affine in each
-   * dimension over multiples of 256, with integers of at least 0, and f32 operands enough for bf16
-   * and f16 in any mixture, so that a backend can derive an octavo_extent for a sum of calls from
+   * Addresses of data are not read, nor whether one is null. A call that would be refused has no
+   * size: the answer is its status, or any number. The size never decreases when a dimension grows,
+   * each 256 more of one add the same bytes to multiples of 256, and f32 operands are enough for
+   * bf16 and f16 in any mixture. So a backend can derive an octavo_extent for a sum of calls from
    * two queries; for calls that share a workspace it takes the larger of each coefficient. */
   octavo_status (*workspace_bytes)(void *ctx, const void *call,
                                    uint64_t *bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;

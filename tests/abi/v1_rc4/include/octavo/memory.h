@@ -20,11 +20,11 @@ typedef struct octavo_memory {
    * is 0. Free it with release. Returns OCTAVO_NO_RESOURCE if there is not enough memory. */
   octavo_status (*allocate)(void *ctx, uint64_t bytes,
                             void **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
-  /* Frees memory from allocate; `data` may be null. No queued work may still use it. */
+  /* Frees memory from allocate, of any ctx of the device, or null. No queued work may use it. */
   void (*release)(void *ctx, void *data) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* Copies between device and host memory, in either direction, or within one of them. The ranges
-   * must not overlap. The copy starts after all work queued on any stream of the device and is
-   * complete on return. */
+   * must not overlap, and may be null where `bytes` is 0. The copy starts after all work queued on
+   * any stream of the device and is complete on return. */
   octavo_status (*copy)(void *ctx, void *to, const void *from,
                         uint64_t bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* Waits for all work queued on any stream of the device. Returns OCTAVO_FAILED_DEVICE if any of

@@ -131,9 +131,9 @@ OCTAVO_EXPORT uint32_t octavo_run_slot_count(const octavo_run *r);
 OCTAVO_EXPORT const octavo_slot *octavo_run_slot(const octavo_run *r, uint32_t id);
 /* The key of a slot in checkpoints, the same in every host, run and process with an equal model and
  * backend: "parameter/<its name>/<slot name>", "linear/<its name>/<slot name>" or
- * "session/<slot name>". Slots of one object with equal names, such as pools of several seals, have
- * "@2", "@3", ... appended, in the order of their ids. Keys are distinct if every parameter and
- * every linear has a name of its own. Empty for an id out of range. */
+ * "session/<slot name>". Where a slot before has that key, such as a pool of an earlier seal, the
+ * first of "@2", "@3", ... is appended that makes a new one: keys are distinct. Empty for an id out
+ * of range. */
 OCTAVO_EXPORT octavo_str octavo_run_slot_key(const octavo_run *r, uint32_t id);
 /* Copies the codes of a slot to `out`: rows * cols elements in row-major order, also of a slot with
  * OCTAVO_SLOT_PACKED. `memory` is the slot's; both are in CPU memory and do not overlap. Returns

@@ -2,7 +2,7 @@
  *
  * A plugin is a shared library that exports OCTAVO_PLUGIN_SYMBOL and nothing else, together with a
  * manifest `<id>.octavo-plugin.toml` in the same directory. To install it, copy both files into a
- * directory of the search path. liboctavo never unloads a library.
+ * directory of the search path. A host never unloads a library.
  *
  * `octavo plugin manifest ID --version V --options ID.so` prints the manifest of a backend, the
  * options with the texts of list_options included. A host without liboctavo needs these keys of it:
@@ -15,9 +15,9 @@
  *   [kernels]   kind = "cuda", device_type = 2   of kernels only: their kind of device and its
  *                                        number (DLPack's)
  *
- * [provides] is for display; get_interface has the answer. Such a host loads the library
- * with RTLD_NOW and RTLD_LOCAL. It can do without the manifest: get_interface tells a backend from
- * kernels, and probe_device which devices they are for.
+ * [provides] is for display; get_interface has the answer. Such a host loads the library with
+ * RTLD_NOW and RTLD_LOCAL. Of the manifest only [requires] is nowhere else: get_interface tells a
+ * backend from kernels, and probe_device which devices they are for.
  */
 #ifndef OCTAVO_PLUGIN_H
 #define OCTAVO_PLUGIN_H

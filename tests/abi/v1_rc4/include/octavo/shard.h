@@ -63,7 +63,7 @@ typedef struct octavo_gathered_call {
   int64_t rows;   /* as in the plan */
   uint32_t world; /* number of packets; world * rows >= N */
   uint32_t reserved;
-  const void *packets; /* those of all ranks, in their order, without gaps */
+  const void *packets; /* those of all ranks, in their order, without gaps; aligned as one */
   const float *amax;   /* combined over ranks */
   void *const *slots;  /* the parameter's list; the entry of the native weight may be null */
   void *workspace;     /* plan.place_workspace bytes */

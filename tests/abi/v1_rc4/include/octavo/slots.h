@@ -15,9 +15,9 @@
  * Checkpoints: a host saves the slots with OCTAVO_SLOT_CHECKPOINT, and its own tensors, directly
  * after end_step: accumulators are empty then. Loaded into a session with the same objects, in the
  * same order and seals, whose other slots have their initial values, they continue the run. The key
- * of one is parameter/<name>/<slot name>, linear/<name>/<slot name> or session/<slot name>. Slots
- * of one object with equal names, such as pools of several seals, have "@2", "@3", ... appended, in
- * the order of their ids.
+ * of one is parameter/<name>/<slot name>, linear/<name>/<slot name> or session/<slot name>. Where a
+ * slot before has that key, such as a pool of an earlier seal, the first of "@2", "@3", ... is
+ * appended that makes a new one.
  */
 #ifndef OCTAVO_SLOTS_H
 #define OCTAVO_SLOTS_H
@@ -107,7 +107,7 @@ enum {
   OCTAVO_SLOT_NATIVE = 2,
   OCTAVO_SLOT_REDUCE = 4, /* combined, before optimizer_step and end_step, over the ranks that
                              have the same object, by name, and other rows of its data; of a
-                             pool each column over the ranks that have the object of its label;
+                             pool each column likewise, by label (SUM may count equal rows again);
                              a slot of the session without labels over all ranks. NaN stays NaN.
                              The amax of a weight needs it only if ranks have other rows of it.
                              OCTAVO_VERB_REDUCE is another thing: the reduction of gradients */
@@ -116,8 +116,8 @@ enum {
                              with CHECKPOINT or NATIVE */
 };
 
-/* A tensor that the host allocates: rows * cols elements, row-major unless PACKED, without padding.
- */
+/* A tensor that the host allocates: rows * cols elements, at least one, row-major unless PACKED,
+ * without padding. */
 typedef struct octavo_slot {
   uint32_t size;
   uint32_t kind;       /* OCTAVO_KIND_SLOT */
