@@ -106,8 +106,9 @@ inline int64_t block_rows(uint32_t granularity) {
   return is_row ? 1 : block_cols(granularity);
 }
 
-/* Where the scales of row `row` of the tensor begin; s has blocks. */
+/* Where the scales of row `row` of the tensor begin; s has blocks. Null where K is 0. */
 inline char *scale_row(const octavo_scale &s, int64_t row) {
+  if (s.data == nullptr) return nullptr;
   return static_cast<char *>(s.data) +
          row / block_rows(s.granularity) * s.stride * dtype_bytes(s.dtype);
 }
