@@ -41,7 +41,7 @@ TEST(TeNvfp4, sizes_are_padded_inside_and_it_does_not_show) {
     const Matrix expected = wide.forward(padded(x, 16, 48));
     Gradients all;
     wide.backward(padded(dy, 16, 32), padded(x, 16, 48), all);
-    // Random numbers follow the layer's own sizes: those of 32 and 48 draw others.
+    // Random numbers follow the layer's own sizes: 32 and 48 draw others.
     if (options.count("disable_stochastic_rounding") == 0) {
       TeLayer own(setup_of(options), w);
       own.quantize_weight();
