@@ -32,7 +32,7 @@
  *       field                                          a host that does not know the value
  *       octavo_slot.role                               takes it for OCTAVO_ROLE_OTHER
  *       octavo_slot.granularity                        keeps it; the scales are not read
- *       octavo_slot.access of its verbs, combine,      refuses the seal
+ *       octavo_slot.access of any verb, combine,       refuses the seal
  *         shard, owner_kind, dtype, a bit of flags
  *       octavo_slot.scale_slot                         refuses one that is not of role SCALE_INV
  *       octavo_slot_use.owner_kind                     refuses the seal
