@@ -92,9 +92,8 @@ octavo_status probe_device(octavo_device d, const octavo_verdict_sink *sink) {
 octavo_status open_device(octavo_device d, const octavo_host *host, void **ctx) {
   Device none{host};
   *ctx = is_ours(d) ? new (std::nothrow) Device(none) : nullptr;
-  return *ctx != nullptr
-             ? OCTAVO_OK
-             : fail(&none, OCTAVO_UNSUPPORTED, "open_device: no such device, or no memory");
+  if (*ctx != nullptr) return OCTAVO_OK;
+  return fail(&none, OCTAVO_UNSUPPORTED, "open_device: no such device, or no memory");
 }
 void close_device(void *ctx) {
   delete static_cast<Device *>(ctx);
@@ -173,8 +172,8 @@ octavo_status quantize(void *ctx, const octavo_quantize *c) {
   for (const octavo_scale *s : {c->out_scale_inv, c->out_t_scale_inv})
     if (s != nullptr && (c->out != nullptr || c->out_t != nullptr))
       *static_cast<float *>(s->data) = 1.0f / scale;
-  if (c->amax != nullptr && amax > *c->amax)
-    *c->amax = amax;  // atomically, where calls run at once
+  // Atomically, where calls run at once.
+  if (c->amax != nullptr && amax > *c->amax) *c->amax = amax;
   if (c->nonfinite != nullptr && nonfinite > 0) *c->nonfinite = 1;
   return OCTAVO_OK;
 }
