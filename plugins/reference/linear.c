@@ -172,6 +172,9 @@ octavo_status reference_linear_forward(const octavo_session *s, const octavo_for
     return reference_refuse(
         s->desc.host, OCTAVO_INVALID,
         "linear_forward: expected x [M, K] and y [M, N] with M from 0 to 2^40, and slots");
+  if (!reference_is_plain(c->x->dtype))
+    return reference_refuse(s->desc.host, OCTAVO_UNSUPPORTED,
+                            "linear_forward: expected x in f32, bf16 or f16");
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
   carver pieces = {c->workspace, 0};
   buffers b = forward_buffers(s, &pieces, c->x->rows, w.rows, w.cols);
@@ -207,6 +210,9 @@ octavo_status reference_linear_backward(const octavo_session *s, const octavo_ba
   if (!has_rows(c->dy) || c->slots == NULL)
     return reference_refuse(s->desc.host, OCTAVO_INVALID,
                             "linear_backward: expected dy [M, N] with M from 0 to 2^40, and slots");
+  if (!reference_is_plain(c->dy->dtype) || (c->x != NULL && !reference_is_plain(c->x->dtype)))
+    return reference_refuse(s->desc.host, OCTAVO_UNSUPPORTED,
+                            "linear_backward: expected dy and x in f32, bf16 or f16");
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
   const int frozen =
       (s->parameters[s->linears[c->linear]].desc.flags & OCTAVO_PARAMETER_FROZEN) != 0;

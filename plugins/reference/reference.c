@@ -94,9 +94,10 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
     return reference_refuse(
         s->desc.host, OCTAVO_INVALID,
         "add_parameter: expected at most 2^40 rows and cols, and 2^50 elements");
-  if (d->dtype != OCTAVO_F32 && d->dtype != OCTAVO_BF16 && d->dtype != OCTAVO_F16) {
+  if (!reference_is_plain(d->dtype) ||
+      (!(d->flags & OCTAVO_PARAMETER_FROZEN) && !reference_is_plain(d->gradient_dtype))) {
     answer(verdict, OCTAVO_LEVEL_LAYER, OCTAVO_DECLINE, OCTAVO_REASON_DTYPE,
-           "expected a weight in f32, bf16 or f16");
+           "expected a weight and its gradient in f32, bf16 or f16");
     return OCTAVO_OK;
   }
   parameter *grown = realloc(s->parameters, (s->parameter_count + 1) * sizeof *grown);

@@ -29,6 +29,11 @@ enum { SESSION_NONFINITE = 0 };
 #define REFERENCE_IS(call, type, last, its_kind) \
   ((call) != NULL && (call)->size >= OCTAVO_SIZE_THROUGH(type, last) && (call)->kind == (its_kind))
 
+/* Whether x, y, dy, dx and weights may have this dtype. */
+static inline int reference_is_plain(uint32_t dtype) {
+  return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16 || dtype == OCTAVO_F16;
+}
+
 /* Sends an error to the host and returns its status; the text is static. */
 octavo_status reference_refuse(const octavo_host *host, octavo_status status, const char *text);
 

@@ -95,6 +95,37 @@ void check_declined(const Context &context) {
   }
 }
 
+// Codes and dtypes that nobody knows are no values of a linear.
+void check_other_dtypes(const Context &context) {
+  Standard standard(context);
+  Host &host = standard.host;
+  host.train_step();
+  host.quantize_weights();
+  Call refused;
+  refused.expected = kAnyFailure;
+  const Snapshot clean = host.arena().snapshot();
+  for (Batch &batch : host.batches()) {
+    const std::string name = batch.name;
+    const auto refuses = [&](Matrix &operand, const char *what, auto verb) {
+      if (operand.tensor.data == nullptr) return;
+      for (const uint32_t dtype : {OCTAVO_E4M3FN, 0x0611u}) {
+        const uint32_t own = std::exchange(operand.tensor.dtype, dtype);
+        batch.name = text(name, " with ", what, " in ", dtype_name(dtype));
+        (host.*verb)(batch, refused);
+        operand.tensor.dtype = own;
+        batch.name = name;
+        host.arena().restore(clean);
+      }
+    };
+    refuses(batch.x, "x", &Host::forward);
+    refuses(batch.y, "y", &Host::forward);
+    refuses(batch.bias, "bias", &Host::forward);
+    refuses(batch.dy, "dy", &Host::backward);
+    refuses(batch.dx, "dx", &Host::backward);
+    refuses(batch.db, "db", &Host::backward);
+  }
+}
+
 }  // namespace
 
 void check_arguments(const Context &context) {
@@ -104,6 +135,7 @@ void check_arguments(const Context &context) {
   host.train_step();
   check_end_steps(context);
   check_declined(context);
+  check_other_dtypes(context);
   for (Batch &batch : host.batches()) {
     const uint32_t weight = s.linears()[batch.spec.linear].weight;
     const octavo_linear_plan &plan = s.linears()[batch.spec.linear].plan;

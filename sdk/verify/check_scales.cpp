@@ -24,10 +24,6 @@ namespace {
 constexpr double kSmallestPart = 0x1p-5;
 constexpr double kRounding = 0x1p-20;  // of a scale and of the product
 
-bool is_plain(uint32_t dtype) {
-  return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16 || dtype == OCTAVO_F16;
-}
-
 double amax_of(const octavo_tensor &t) {
   const Matrix m{t};
   double amax = 0;

@@ -141,8 +141,9 @@ void check_unknown_session_flag(const Context &context) {
   if (opened != nullptr) backend.close_session(opened);
   expect(status == OCTAVO_INVALID, "open_session with the unknown flag 1 << 62 answered ",
          status_name(status), "; expected OCTAVO_INVALID");
-  expect(host.take(status) > 0, "open_session with the unknown flag 1 << 62 answered ",
-         status_name(status), ", and the session's host got no diagnostic");
+  const uint32_t reports = host.take(status);
+  expect(reports == 1, "open_session with the unknown flag 1 << 62 answered ", status_name(status),
+         ", and the session's host got ", reports, " diagnostics; expected one");
 }
 
 }  // namespace
@@ -242,11 +243,15 @@ void check_decline(const Context &context) {
     desc.gradient_dtype = gradient;
     desc.rows = rows;
     desc.cols = cols;
-    if (accepts(desc, false)) return;
+    const bool accepted = accepts(desc, false);
+    expect(!accepted || (is_plain(dtype) && is_plain(gradient)), "a parameter in ",
+           dtype_name(dtype), " with gradients in ", dtype_name(gradient),
+           " was accepted; expected DECLINE unless both are f32, bf16 or f16");
+    if (accepted) return;
     ++declined;
     s.add_parameter(desc, &verdict, &id);
   };
-  for (const uint32_t odd : {OCTAVO_I32, OCTAVO_E8M0FNU, 0x0611u}) {
+  for (const uint32_t odd : {OCTAVO_I32, OCTAVO_E8M0FNU, OCTAVO_E4M3FN, 0x0611u}) {
     try_parameter(odd, OCTAVO_F32, 16, 32);
     try_parameter(OCTAVO_F32, odd, 16, 32);
   }

@@ -2,6 +2,8 @@
 // check_session.
 //
 // Callbacks copy what they get; texts are compared by content, since a backend may build them anew.
+#include <cstring>
+#include <iterator>
 #include <set>
 #include <vector>
 
@@ -107,13 +109,29 @@ void take_verdict(void *ctx, const octavo_verdict *v) {
 #define OCTAVO_EXPECT_FUNCTION(table, name) \
   expect((table)->name != nullptr, "the table's " #name " is null")
 
+// A table of which every function is required, but the one at `optional`.
+template <typename Table>
+void expect_complete(const Table *table, uint32_t kind, const char *id, size_t optional = 0) {
+  if (table == nullptr) return;
+  expect(table->kind == kind, "the table of ", id, " has kind ", table->kind, "; expected ", kind);
+  expect(table->size >= sizeof(Table), "the table of ", id, " has size ", table->size,
+         "; minor 0 has ", sizeof(Table));
+  void (*functions[sizeof(Table) / sizeof(void *) - 1])();
+  std::memcpy(functions, reinterpret_cast<const uint8_t *>(table) + sizeof(void *),
+              sizeof functions);
+  for (size_t i = 0; i < std::size(functions); ++i)
+    expect(functions[i] != nullptr || (i + 1) * sizeof(void *) == optional, "function ", i + 1,
+           " of the table of ", id, " is null; expected all that its comment requires");
+}
+
 Verdicts ask(const Context &context) {
-  const WrappedKernels kernels(context.target.desc, context.alignment);
+  WrappedKernels kernels(context.target.desc, context.alignment);
   const octavo_session_desc desc = kernels.desc();
   Verdicts verdicts;
   const octavo_verdict_sink sink = {sizeof sink, OCTAVO_KIND_VERDICT_SINK, &verdicts, take_verdict};
   calling("check_session");
   const octavo_status status = context.target.backend->check_session(&desc, &sink);
+  kernels.expect_setup("check_session", 0);
   expect(status == OCTAVO_OK, "check_session answered ", status_name(status));
   return verdicts;
 }
@@ -137,24 +155,16 @@ void check_table(const Context &context) {
   OCTAVO_EXPECT_FUNCTION(b, add_linear);
   OCTAVO_EXPECT_FUNCTION(b, seal);
   OCTAVO_EXPECT_FUNCTION(b, linear_plan);
-  OCTAVO_EXPECT_FUNCTION(b, quantize_weight);
   OCTAVO_EXPECT_FUNCTION(b, linear_forward);
   OCTAVO_EXPECT_FUNCTION(b, linear_backward);
-  OCTAVO_EXPECT_FUNCTION(b, end_step);
   OCTAVO_EXPECT_FUNCTION(b, close_session);
-  if (const octavo_optimizer *o = context.target.optimizer; o != nullptr) {
-    expect(o->kind == OCTAVO_KIND_OPTIMIZER, "the optimizer table has kind ", o->kind,
-           "; expected ", OCTAVO_KIND_OPTIMIZER + 0);
-    expect(OCTAVO_HAS(o, octavo_optimizer, write_parameter), "the optimizer table has size ",
-           o->size, "; minor 0 has ", OCTAVO_SIZE_THROUGH(octavo_optimizer, write_parameter));
-    OCTAVO_EXPECT_FUNCTION(o, describe);
-    OCTAVO_EXPECT_FUNCTION(o, workspace_bytes);
-    OCTAVO_EXPECT_FUNCTION(o, optimizer_step);
-    OCTAVO_EXPECT_FUNCTION(o, sum_of_squares);
-    OCTAVO_EXPECT_FUNCTION(o, prepare_step);
-    OCTAVO_EXPECT_FUNCTION(o, read_parameter);
-    OCTAVO_EXPECT_FUNCTION(o, write_parameter);
-  }
+  const Target &target = context.target;
+  expect_complete(target.optimizer, OCTAVO_KIND_OPTIMIZER, OCTAVO_OPTIMIZER_ID,
+                  offsetof(octavo_optimizer, prepare_step));
+  expect_complete(target.gradients, OCTAVO_KIND_GRADIENTS, OCTAVO_GRADIENTS_ID);
+  expect_complete(target.fused, OCTAVO_KIND_FUSED, OCTAVO_FUSED_ID);
+  expect_complete(target.grouped, OCTAVO_KIND_GROUPED, OCTAVO_GROUPED_ID);
+  expect_complete(target.shard, OCTAVO_KIND_SHARD, OCTAVO_SHARD_ID);
   check_options(context.target);
   expect(context.target.stale_manifest.empty(), context.target.stale_manifest);
   const Verdicts verdicts = ask(context);

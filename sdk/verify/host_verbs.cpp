@@ -78,7 +78,7 @@ void Host::run(uint32_t verb, const std::string &what, const std::function<octav
   const std::string violation = session_.kernels().take_violation();
   expect(violation.empty(), what, ": ", violation);
   if (expected == kAnyFailure)
-    expect(status != OCTAVO_OK, what, " answered OCTAVO_OK; expected the status of the kernels");
+    expect(status != OCTAVO_OK, what, " answered OCTAVO_OK; expected that it fails");
   else
     expect(status == expected, what, " answered ", status_name(status), "; expected ",
            status_name(expected));

@@ -24,6 +24,10 @@ struct Matrix {
   int64_t cols() const { return tensor.cols; }
 };
 
+// Whether it is that of values: f32, bf16 or f16.
+inline bool is_plain(uint32_t dtype) {
+  return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16 || dtype == OCTAVO_F16;
+}
 uint64_t element_bytes(uint32_t dtype);
 std::string dtype_name(uint32_t dtype);
 double decode(uint32_t dtype, const uint8_t *element);

@@ -53,6 +53,7 @@ Session::Session(const Context &context, uint32_t tail)
   calling("open_session");
   const octavo_status status = backend().open_session(lent.table(desc, tail_), &handle_);
   lent.end();
+  kernels_.expect_setup("open_session", 0);
   expect(status == OCTAVO_OK && handle_ != nullptr, "open_session answered ", status_name(status),
          handle_ == nullptr ? " and no session" : "", " on kernels '", text_of(kernels_.caps().id),
          "' with alignment ", context.alignment, "; expected OCTAVO_OK");
@@ -77,9 +78,11 @@ octavo_status Session::add_parameter(octavo_parameter_desc desc, octavo_verdict 
   octavo_parameter_desc given = desc;
   given.name = lent.text(desc.name);
   host_.forget();
+  const uint64_t before = kernels_.calls();
   const octavo_status status =
       backend().add_parameter(handle_, lent.table(given, tail_), verdict, id);
   lent.end();
+  kernels_.expect_setup(text("add_parameter '", text_of(desc.name), "'"), before);
   if (status != OCTAVO_OK) return status;
   if (verdict->decision == OCTAVO_DECLINE) {
     expect(*id == kNoId, "add_parameter '", text_of(desc.name), "' was declined and wrote *id, ",
@@ -107,8 +110,10 @@ octavo_status Session::add_linear(octavo_linear_desc desc, octavo_verdict *verdi
   given.name = lent.text(desc.name);
   given.options = lent.options(desc.options, desc.option_count);
   host_.forget();
+  const uint64_t before = kernels_.calls();
   const octavo_status status = backend().add_linear(handle_, lent.table(given, tail_), verdict, id);
   lent.end();
+  kernels_.expect_setup(text("add_linear '", text_of(desc.name), "'"), before);
   if (status != OCTAVO_OK) return status;
   if (verdict->decision == OCTAVO_DECLINE) {
     expect(*id == kNoId, "add_linear '", text_of(desc.name), "' was declined and wrote *id, ", *id,
@@ -125,9 +130,9 @@ octavo_status Session::add_linear(octavo_linear_desc desc, octavo_verdict *verdi
 }
 
 void Session::expect_reported(octavo_status status, const std::string &what) {
-  expect(host_.take(status) > 0, what, " answered ", status_name(status),
-         ", and the session's host got no diagnostic; expected one with this code and "
-         "OCTAVO_SEVERITY_ERROR");
+  const uint32_t reports = host_.take(status);
+  expect(reports == 1, what, " answered ", status_name(status), ", and the session's host got ",
+         reports, " diagnostics; expected one with this code and OCTAVO_SEVERITY_ERROR");
 }
 
 void Session::add(const Model &model, bool may_decline) {
@@ -168,7 +173,9 @@ void Session::seal() {
   step("seal");
   calling("seal");
   const octavo_slot_sink sink = {sizeof sink, OCTAVO_KIND_SLOT_SINK, this, take_slot, take_use};
+  const uint64_t before = kernels_.calls();
   const octavo_status status = backend().seal(handle_, &sink);
+  kernels_.expect_setup("seal", before);
   expect(sink_error_.empty(), "seal: ", sink_error_);
   expect(status == OCTAVO_OK, "seal answered ", status_name(status), "; expected OCTAVO_OK");
   for (; planned_ < linears_.size(); ++planned_) {

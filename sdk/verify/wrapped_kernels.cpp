@@ -1,10 +1,11 @@
 // The forwarding functions of the wrapped table.
 //
-// Sessions get this object as kernels_ctx. Opening devices is not a backend's business, so those
-// functions answer OCTAVO_UNSUPPORTED.
+// Sessions get this object as kernels_ctx. Describing and opening devices is not a backend's
+// business, so those functions answer OCTAVO_UNSUPPORTED.
 #include "wrapped_kernels.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -59,6 +60,25 @@ constexpr bool has_workspace = requires(const Call *call) {
 };
 
 thread_local void *stream_of_verb = nullptr;
+
+// The function of the table that a backend called and must not; some have no ctx.
+std::atomic<const char *> called_by_backend{nullptr};
+
+octavo_status describe(void *, octavo_kernels_caps *) {
+  called_by_backend = "describe";
+  return OCTAVO_UNSUPPORTED;
+}
+octavo_status probe_device(octavo_device, const octavo_verdict_sink *) {
+  called_by_backend = "probe_device";
+  return OCTAVO_UNSUPPORTED;
+}
+octavo_status open_device(octavo_device, const octavo_host *, void **) {
+  called_by_backend = "open_device";
+  return OCTAVO_UNSUPPORTED;
+}
+void close_device(void *) {
+  called_by_backend = "close_device";
+}
 
 // What quantize_stats measured in the verb under way.
 using Measured = std::tuple<const void *, const void *, const void *, uint32_t, const float *,
@@ -195,20 +215,23 @@ octavo_session_desc WrappedKernels::desc() const {
 
 std::string WrappedKernels::take_violation() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (const char *name = called_by_backend.exchange(nullptr); name != nullptr)
+    return text("called ", name, " of the kernels; expected none of describe, probe_device, ",
+                "open_device and close_device, which are the host's");
   return std::exchange(violation_, std::string());
+}
+
+void WrappedKernels::expect_setup(const std::string &what, uint64_t before) {
+  const std::string violation = take_violation();
+  expect(violation.empty(), what, ": ", violation);
+  expect(calls() == before, what, " made ", calls() - before,
+         " calls of kernels; expected questions only, of ability and workspace_bytes: a session's "
+         "memory is handed over in verbs that run");
 }
 
 void WrappedKernels::report(const std::string &violation) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (violation_.empty()) violation_ = violation;
-}
-
-octavo_status WrappedKernels::describe(void *ctx, octavo_kernels_caps *out) {
-  const auto &self = *static_cast<WrappedKernels *>(ctx);
-  const uint32_t size = std::min<uint32_t>(out->size, sizeof self.caps_);
-  std::memcpy(out, &self.caps_, size);
-  out->size = size;
-  return OCTAVO_OK;
 }
 
 octavo_status WrappedKernels::ability(void *ctx, octavo_ability *question) {
@@ -229,16 +252,6 @@ bool WrappedKernels::executes(uint32_t call, uint32_t dtype) const {
 octavo_status WrappedKernels::workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
   const auto &self = *static_cast<WrappedKernels *>(ctx);
   return self.real_.kernels->workspace_bytes(self.real_.kernels_ctx, call, bytes);
-}
-
-octavo_status WrappedKernels::probe_device(octavo_device, const octavo_verdict_sink *) {
-  return OCTAVO_UNSUPPORTED;
-}
-octavo_status WrappedKernels::open_device(octavo_device, const octavo_host *, void **) {
-  return OCTAVO_UNSUPPORTED;
-}
-void WrappedKernels::close_device(void *ctx) {
-  static_cast<WrappedKernels *>(ctx)->report("a session closed the device, which is its host's");
 }
 
 OnStream::OnStream() {

@@ -81,6 +81,9 @@ class WrappedKernels {
   uint64_t quantized(uint32_t verb) const;
   // The first broken rule since the last call, or "".
   std::string take_violation();
+  // Fails if a setup verb, which began after `before` calls of kernels, called one that it must
+  // not.
+  void expect_setup(const std::string &what, uint64_t before);
   void report(const std::string &violation);
 
  private:
@@ -110,12 +113,8 @@ class WrappedKernels {
   static const ForeignCall *foreign_calls(std::index_sequence<at...>);
   const void *foreign_table(octavo_str id);
   static const void *get_extension(void *ctx, octavo_str id);
-  static octavo_status describe(void *ctx, octavo_kernels_caps *out);
   static octavo_status ability(void *ctx, octavo_ability *question);
   static octavo_status workspace_bytes(void *ctx, const void *call, uint64_t *bytes);
-  static octavo_status probe_device(octavo_device device, const octavo_verdict_sink *sink);
-  static octavo_status open_device(octavo_device device, const octavo_host *host, void **ctx);
-  static void close_device(void *ctx);
 
   void observe(const octavo_quantize &call);
   void observe(const octavo_gemm &call);

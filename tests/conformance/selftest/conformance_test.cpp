@@ -47,7 +47,7 @@ Result run(const std::string &name, Fault fault, bool with_optional = true,
   target.backend = subject_backend(fault);
   target.optimizer = with_optional ? subject_optimizer() : nullptr;
   target.gradients = with_optional ? subject_gradients() : nullptr;
-  target.fused = with_optional ? subject_fused() : nullptr;
+  target.fused = with_optional ? subject_fused(fault) : nullptr;
   target.grouped = with_optional ? subject_grouped() : nullptr;
   target.shard = with_optional ? subject_shard() : nullptr;
   target.desc.size = sizeof target.desc;
@@ -107,6 +107,14 @@ constexpr Case kCases[] = {
     {"texts", kTextWithLines, "has the control character 10"},
     {"contract.table", kNoVerdict, "gave no verdict"},
     {"contract.table", kUnsteadyOptions, "differently the second time"},
+    {"contract.table", kFusedOfNoKind, "the table of octavo.fused/1 has kind 0"},
+    {"contract.table", kFusedLacksFunction, "function 2 of the table of octavo.fused/1 is null"},
+    {"contract.table", kProbesKernels, "check_session: called probe_device of the kernels"},
+    {"contract.slots", kDescribesKernels, "open_session: called describe of the kernels"},
+    {"contract.slots", kTriesKernels, "seal made 1 calls of kernels"},
+    {"contract.refusals", kReportsTwice, "got 2 diagnostics; expected one"},
+    {"contract.decline", kTakesAnyGradient, "was accepted; expected DECLINE"},
+    {"purity.arguments", kTakesCodesAsValues, "answered OCTAVO_OK; expected that it fails"},
     {"contract.refusals", kAcceptsSessionFlags, "open_session with the unknown flag"},
     {"contract.refusals", kAcceptsFlags, "expected OCTAVO_INVALID"},
     {"contract.refusals", kAcceptsAnyWeight, "unknown weight id"},
@@ -208,7 +216,7 @@ constexpr Case kCases[] = {
     {"shard", kShardRecordsNothing, "session slot 'w/amax'"},
     {"shard", kShardCopiesOnHost, "shard place of 'blocks' by 7 rows touched"},
     {"shard", kShardTooFew, "without the last packet answered OCTAVO_OK"},
-    {"contract.refusals", kReportsNothing, "got no diagnostic"},
+    {"contract.refusals", kReportsNothing, "got 0 diagnostics; expected one"},
     {"contract.slots", kKeepsNames, "which is labelled '?"},
     {"contract.decline", kDeclineWritesId, "was declined and wrote *id"},
     {"contract.refusals", kAbortedSealCounts, "expected the sink's status"},
@@ -218,7 +226,7 @@ constexpr Case kCases[] = {
     {"purity.arguments", kLooksAtUnknownFlags, "linear_forward of 'wide' M=7 f32 answered"},
     {"access", kRewritesReadSlot, "as an output, which the verb may only read"},
     {"purity.arguments", kClearsSkippedDw, "SKIP_WEIGHT changed the weight gradient"},
-    {"failures", kLosesGemmFailure, "answered OCTAVO_OK; expected the status of the kernels"},
+    {"failures", kLosesGemmFailure, "answered OCTAVO_OK; expected that it fails"},
     {"shard", kShardMeasuresAnew, "expected the maximum of both"},
     {"contract.refusals", kRefusesDeterministic, "open_session answered OCTAVO_INVALID"},
     {"contract.options", kNeedsEveryOption, "open_session answered OCTAVO_INVALID"},

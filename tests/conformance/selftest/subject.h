@@ -177,6 +177,14 @@ enum Fault : int64_t {
   kLinearOptionIgnored,   // a linear's own `bias` is accepted and not followed
   kLinearOptionForAll,    // a linear's own `bias` holds for every linear
   kDeclineKeepsOption,    // so does that of a linear that is declined
+  kDescribesKernels,      // open_session calls describe of the kernels
+  kProbesKernels,         // check_session calls probe_device of the kernels
+  kTriesKernels,          // seal makes a copy, to see whether it is refused
+  kReportsTwice,          // refusals of setup calls come with two diagnostics
+  kTakesAnyGradient,      // a gradient_dtype is not looked at
+  kTakesCodesAsValues,    // x and dy may be codes, which are taken for values
+  kFusedOfNoKind,         // the table of octavo.fused/1 has the kind 0
+  kFusedLacksFunction,    // its linear_forward is null
   // What an author would get wrong and small models do not show.
   kDependsOnAddress,       // no bias where x is at an odd multiple of 64 bytes
   kNonfiniteNeedsDx,       // without dx, a cast of dy sets no flag
@@ -230,7 +238,7 @@ enum Fault : int64_t {
 const octavo_backend *subject_backend(Fault fault);
 const octavo_optimizer *subject_optimizer();
 const octavo_gradients *subject_gradients();
-const octavo_fused *subject_fused();
+const octavo_fused *subject_fused(Fault fault = kNone);
 const octavo_grouped *subject_grouped();
 const octavo_shard *subject_shard();
 

@@ -72,10 +72,13 @@ octavo_status linear_forward(const octavo_session *s, const octavo_fused_forward
 
 }  // namespace
 
-const octavo_fused *subject_fused() {
+const octavo_fused *subject_fused(Fault fault) {
   static const octavo_fused kTable = {sizeof(octavo_fused), OCTAVO_KIND_FUSED, workspace,
                                       linear_forward};
-  return &kTable;
+  static const octavo_fused kNoKind = {sizeof(octavo_fused), 0, workspace, linear_forward};
+  static const octavo_fused kLacking = {sizeof(octavo_fused), OCTAVO_KIND_FUSED, workspace,
+                                        nullptr};
+  return fault == kFusedOfNoKind ? &kNoKind : fault == kFusedLacksFunction ? &kLacking : &kTable;
 }
 
 }  // namespace octavo::selftest

@@ -224,6 +224,10 @@ octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink) {
   const std::tuple before{
       s->parameters,        s->pools,          s->sealed_parameters,  s->sealed_linears, s->slots,
       s->session_positions, s->nonfinite_slot, s->nonfinite_position, s->ghosts,         s->seals};
+  if (s->fault == kTriesKernels) {
+    const octavo_copy nothing = {sizeof nothing, OCTAVO_KIND_COPY, nullptr, nullptr, nullptr, 0};
+    s->kernels->copy(s->ctx, &nothing);
+  }
   const octavo_status status = seal(s, sink);
   if (status != OCTAVO_OK && s->fault != kAbortedSealCounts) state(*s) = before;
   return status;

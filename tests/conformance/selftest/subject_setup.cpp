@@ -65,6 +65,7 @@ octavo_status refuse(const octavo_host *host, int64_t fault) {
   d.domain = OCTAVO_STR("subject");
   d.text = OCTAVO_STR("a malformed argument");
   if (host != nullptr && fault != kReportsNothing) host->diagnose(host->ctx, &d);
+  if (host != nullptr && fault == kReportsTwice) host->diagnose(host->ctx, &d);
   return OCTAVO_INVALID;
 }
 octavo_status refuse(const octavo_session *s) {
@@ -73,6 +74,11 @@ octavo_status refuse(const octavo_session *s) {
 
 octavo_status check_session(const octavo_session_desc *desc, const octavo_verdict_sink *sink) {
   if (fault_of(desc) == kNoVerdict) return OCTAVO_OK;
+  if (fault_of(desc) == kProbesKernels) {
+    const octavo_verdict_sink none = {sizeof none, OCTAVO_KIND_VERDICT_SINK, nullptr,
+                                      [](void *, const octavo_verdict *) {}};
+    desc->kernels->probe_device(desc->device, &none);
+  }
   octavo_verdict v{};
   v.size = sizeof v;
   v.kind = OCTAVO_KIND_VERDICT;
@@ -101,6 +107,8 @@ octavo_status open_session(const octavo_session_desc *desc, octavo_session **out
     return refuse(desc->host, fault_of(desc));
   const int64_t fault = fault_of(desc);
   if (fault == kRefusesDeterministic && desc->flags != 0) return refuse(desc->host, fault);
+  if (octavo_kernels_caps caps = *desc->caps; fault == kDescribesKernels)
+    desc->kernels->describe(desc->kernels_ctx, &caps);
   auto s = std::make_unique<octavo_session>();
   bool is_given = false;
   for (uint64_t i = 0; i < desc->option_count; ++i) {
@@ -140,7 +148,7 @@ octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *desc
   }
   const auto handled = [](uint32_t dtype) { return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16; };
   verdict->level = OCTAVO_LEVEL_LAYER;
-  if (!handled(desc->dtype) || !handled(desc->gradient_dtype)) {
+  if (!handled(desc->dtype) || (!handled(desc->gradient_dtype) && s->fault != kTakesAnyGradient)) {
     if (s->fault == kInvalidForDtype) return refuse(s);
     verdict->decision = OCTAVO_DECLINE;
     verdict->reason = OCTAVO_REASON_DTYPE;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <thread>
 
 #include "subject_process.h"
@@ -194,6 +195,14 @@ bool loses_bias(const octavo_session *s, const octavo_forward_call &c) {
   return s->current.load() != linear;
 }
 
+bool are_plain(const octavo_session *s, std::initializer_list<const octavo_tensor *> tensors) {
+  return s->fault == kTakesCodesAsValues ||
+         std::all_of(tensors.begin(), tensors.end(), [](const octavo_tensor *t) {
+           return t == nullptr || t->dtype == OCTAVO_F32 || t->dtype == OCTAVO_BF16 ||
+                  t->dtype == OCTAVO_F16;
+         });
+}
+
 }  // namespace
 
 octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
@@ -222,6 +231,7 @@ octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weig
 
 octavo_status subject_forward(const octavo_session *s, const octavo_forward_call *c) {
   const OnStream on(c->stream);
+  if (!are_plain(s, {c->x, c->y, c->bias})) return OCTAVO_UNSUPPORTED;
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
   if (s->fault < kDeclinesPadding) misbehave(s->fault);
   if (s->fault == kForwardNothing) return OCTAVO_OK;
@@ -316,6 +326,7 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
 octavo_status subject_backward(const octavo_session *s, const octavo_backward_call *c) {
   const OnStream on(s->fault == kNullStreamInBackward ? nullptr : c->stream);
   if (s->fault == kBackwardNothing) return OCTAVO_OK;
+  if (!are_plain(s, {c->dy, c->dx, c->dw, c->db})) return OCTAVO_UNSUPPORTED;
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
   const int64_t rows = c->dy->rows;
   const int64_t m = round_up(rows, s->alignment);
