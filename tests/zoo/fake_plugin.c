@@ -218,7 +218,7 @@ static octavo_status emit(octavo_session *s, const octavo_slot_sink *sink, octav
 
 static octavo_status use(const octavo_slot_sink *sink, uint32_t owner_kind, uint32_t owner,
                          uint32_t slot, uint32_t first, uint32_t count) {
-  const octavo_slot_use u = {owner_kind, owner, slot, first, count, 0};
+  const octavo_slot_use u = {owner_kind, owner, slot, first, count, IS(USE_RESERVED) ? 1 : 0};
   const octavo_status status = sink->use(sink->ctx, &u);
   return IS(SEAL_IGNORES_SINK) ? OCTAVO_OK : status;
 }

@@ -70,6 +70,7 @@
 #define FAULT_USE_OWNER_KIND 54
 #define FAULT_SLOT_INITIAL_LARGE 57
 #define FAULT_SLOT_INITIAL_NAN 58
+#define FAULT_USE_RESERVED 127 /* 1, as a later minor might */
 #define FAULT_SLOT_NAME 59
 #define FAULT_SLOT_FLAG 111 /* of a later minor, as the next seven */
 #define FAULT_SLOT_COMBINE 112

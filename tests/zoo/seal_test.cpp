@@ -105,6 +105,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "seal failed: a use names slot 1000, expected one emitted before"},
         BadSeal{"use_columns", OCTAVO_INTERNAL,
                 "seal failed: a use of slot 4 names columns 2 to 3, expected at most 2"},
+        BadSeal{"use_reserved", OCTAVO_INTERNAL,
+                "seal failed: a use of slot 0: reserved 1 is not known to this host, which could "
+                "not call correctly"},
         BadSeal{"use_first", OCTAVO_INTERNAL,
                 "seal failed: a use of slot 1 starts at column 1, expected 0 where no pool is "
                 "distributed"},

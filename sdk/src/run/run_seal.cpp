@@ -173,6 +173,10 @@ octavo_status octavo_run::take_use(const octavo_slot_use &u) {
                                  ", expected the session, a parameter or a linear that was added");
     return OCTAVO_INTERNAL;
   }
+  if (u.reserved != 0) {
+    seal_error_ = octavo::concat("a use of slot ", u.slot, ": ", not_known("reserved", u.reserved));
+    return OCTAVO_INTERNAL;
+  }
   const octavo_slot &s = slots_[u.slot];
   const bool pooled_column = s.labels != nullptr && u.owner_kind != OCTAVO_OWNER_SESSION;
   const uint64_t end = static_cast<uint64_t>(u.first) + u.count;
