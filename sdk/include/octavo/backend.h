@@ -203,14 +203,14 @@ typedef struct octavo_weight_call {
 
 enum {
   OCTAVO_FORWARD_EVALUATION = 1 /* the model is not being trained: `saved` is null, and the backend
-                                   may compute in the host's precision. Never set it for a forward
-                                   that is recomputed in backward. Pass null for slots with
-                                   ACCUMULATE, or scales follow the evaluation's data also */
+                                   may compute in the host's precision. Optional. Never for a
+                                   forward that is recomputed in backward. Pass null for slots with
+                                   ACCUMULATE, or casts, if it has any, record its data also */
 };
 
 /* Arguments of linear_forward: y = x w^T + bias. x, y and bias are f32, bf16 or f16, each on its
- * own, as far as plan.flags takes them; they may differ from call to call. Sizes of the plan hold
- * for all of them, and for M up to 2^40. */
+ * own, as far as plan.flags takes them, and never codes; they may differ from call to call. Sizes
+ * of the plan hold for all of them, and for M up to 2^40. */
 typedef struct octavo_forward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_FORWARD_CALL */
@@ -293,9 +293,9 @@ typedef struct octavo_backend {
   octavo_status (*add_linear)(octavo_session *s, const octavo_linear_desc *desc,
                               octavo_verdict *verdict,
                               uint32_t *id) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
-  /* Emits the slots and uses of the objects added since the last seal. What has been emitted never
-   * changes: a later seal adds pools of its own, and of the lists of earlier objects only the
-   * session's grows. Equal calls in equal order emit the same, ids included. */
+  /* Emits the slots and uses of the objects added since the last seal, which may be none. What has
+   * been emitted never changes: a later seal adds pools of its own, and of the lists of earlier
+   * objects only the session's grows. Equal calls in equal order emit the same, ids included. */
   octavo_status (*seal)(octavo_session *s,
                         const octavo_slot_sink *sink) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
   /* Fills in the plan of a sealed linear. */
