@@ -5,6 +5,7 @@
  */
 #include "kernels/check/check.h"
 
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -226,7 +227,7 @@ void Check::format_max(float value, float least) {
 }
 
 void Check::eps(float value) {
-  number(value >= 0.0f && value <= 3.4e38f, "eps", value, "a finite number, 0 for none");
+  number(value >= 0.0f && std::isfinite(value), "eps", value, "a finite number, 0 for none");
 }
 
 }  // namespace octavo

@@ -84,7 +84,8 @@ void print(const Stated &s) {
   if (!s.kernels.empty()) {
     kernels =
         "\n[kernels]\nkind = " + quoted(s.kernels[0]) + "\ndevice_type = " + s.kernels[1] + "\n";
-    interfaces = "\"octavo.kernels/1\", \"octavo.memory/1\"";
+    interfaces = "\"octavo.kernels/1\"";
+    if (s.kernels[1] != std::to_string(OCTAVO_DEVICE_CPU)) interfaces += ", \"octavo.memory/1\"";
   } else if (!s.over.empty()) {
     kernels = "\n[kernels]\nover = " + quoted_list(s.over) + "\n";
     interfaces = "\"octavo.kernels.layer/1\"";

@@ -10,7 +10,7 @@
 # The manifest is made from `<id>.octavo-plugin.toml.in` in the calling folder when there is one
 # (with @OCTAVO_PLUGIN_ID@, @OCTAVO_PLUGIN_VERSION@, @OCTAVO_PLUGIN_TUPLE@), else from a default.
 # INTERFACES are what get_interface answers, for `octavo plugin list`; octavo.backend/1 without it, with KERNELS
-# octavo.kernels/1 and octavo.memory/1, with OVER octavo.kernels.layer/1.
+# octavo.kernels/1 and, but for a CPU, octavo.memory/1, with OVER octavo.kernels.layer/1.
 # KERNELS: the plugin has kernels, for the devices that device.kind = "<kind>" names and whose type in octavo_device
 # is DLPack's <device type>.
 # OVER: the plugin has a layer that stands on the kernels of devices of these kinds.
@@ -75,7 +75,10 @@ function(octavo_add_plugin id)
     endif()
   endforeach()
   if(NOT arg_INTERFACES AND arg_KERNELS)
-    set(arg_INTERFACES octavo.kernels/1 octavo.memory/1)
+    set(arg_INTERFACES octavo.kernels/1)
+    if(NOT type EQUAL 1)  # a CPU's memory is the process's
+      list(APPEND arg_INTERFACES octavo.memory/1)
+    endif()
   elseif(NOT arg_INTERFACES AND arg_OVER)
     set(arg_INTERFACES octavo.kernels.layer/1)
   elseif(NOT arg_INTERFACES)
