@@ -203,6 +203,9 @@ static octavo_status quantize_weight(const octavo_session *s, const octavo_weigh
   if (!REFERENCE_IS(c, octavo_weight_call, workspace, OCTAVO_KIND_WEIGHT_CALL))
     return reference_refuse(s->desc.host, OCTAVO_INVALID,
                             "quantize_weight: expected an octavo_weight_call, its size and kind");
+  if (c->parameter >= s->sealed_parameters)
+    return reference_refuse(s->desc.host, OCTAVO_INVALID,
+                            "quantize_weight: expected a sealed parameter");
   return OCTAVO_OK; /* no cache to refresh */
 }
 

@@ -128,6 +128,52 @@ void check_deterministic(const Context &context) {
   }
 }
 
+// Verbs with the id of an object that no seal covers: none, and one that was added since.
+void check_unknown_ids(Session &s) {
+  void *const slots[64] = {};
+  octavo_tensor none{};
+  none.dtype = OCTAVO_F32;
+  const auto refuses = [&](const char *verb, uint32_t id, auto call) {
+    s.forget_reports();
+    calling(verb);
+    const octavo_status status = call();
+    expect(status == OCTAVO_INVALID, verb, " of ", id, ", which no seal covers, answered ",
+           status_name(status), "; expected OCTAVO_INVALID");
+    s.expect_reported(status, text(verb, " of ", id, ", which no seal covers,"));
+  };
+  const auto parameters = static_cast<uint32_t>(s.parameters().size());
+  const auto linears = static_cast<uint32_t>(s.linears().size());
+  octavo_verdict verdict;
+  uint32_t id = 0;
+  s.add_parameter(parameter("since"), &verdict, &id);
+  for (const uint32_t unknown : {parameters, parameters + 7, OCTAVO_NONE}) {
+    if (s.backend().quantize_weight == nullptr) break;
+    const octavo_weight_call c = {sizeof c, OCTAVO_KIND_WEIGHT_CALL, unknown, 0, kStream, slots,
+                                  nullptr};
+    refuses("quantize_weight", unknown,
+            [&] { return s.backend().quantize_weight(s.handle(), &c); });
+  }
+  for (const uint32_t unknown : {linears, linears + 7, OCTAVO_NONE}) {
+    octavo_forward_call f{};
+    f.size = sizeof f;
+    f.kind = OCTAVO_KIND_FORWARD_CALL;
+    f.linear = unknown;
+    f.stream = kStream;
+    f.x = f.y = &none;
+    f.slots = slots;
+    refuses("linear_forward", unknown, [&] { return s.backend().linear_forward(s.handle(), &f); });
+    octavo_backward_call b{};
+    b.size = sizeof b;
+    b.kind = OCTAVO_KIND_BACKWARD_CALL;
+    b.linear = unknown;
+    b.stream = kStream;
+    b.dy = b.x = &none;
+    b.slots = slots;
+    refuses("linear_backward", unknown,
+            [&] { return s.backend().linear_backward(s.handle(), &b); });
+  }
+}
+
 // A host asks in this way whether a flag of a later minor is followed.
 void check_unknown_session_flag(const Context &context) {
   const octavo_backend &backend = *context.target.backend;
@@ -191,6 +237,7 @@ void check_refusals(const Context &context) {
   l.flags = 1;
   refused_linear(l, "flags = 1");
   expect_no_trace(context, s, "a refused add_parameter or add_linear");
+  check_unknown_ids(s);
 }
 
 namespace {

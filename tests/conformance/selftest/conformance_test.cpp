@@ -113,6 +113,7 @@ constexpr Case kCases[] = {
     {"contract.slots", kDescribesKernels, "open_session: called describe of the kernels"},
     {"contract.slots", kTriesKernels, "seal made 1 calls of kernels"},
     {"contract.refusals", kReportsTwice, "got 2 diagnostics; expected one"},
+    {"contract.refusals", kUnknownIdsDoNothing, "which no seal covers, answered OCTAVO_OK"},
     {"contract.decline", kTakesAnyGradient, "was accepted; expected DECLINE"},
     {"purity.arguments", kTakesCodesAsValues, "answered OCTAVO_OK; expected that it fails"},
     {"contract.refusals", kAcceptsSessionFlags, "open_session with the unknown flag"},

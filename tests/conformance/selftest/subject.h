@@ -183,6 +183,7 @@ enum Fault : int64_t {
   kReportsTwice,          // refusals of setup calls come with two diagnostics
   kTakesAnyGradient,      // a gradient_dtype is not looked at
   kTakesCodesAsValues,    // x and dy may be codes, which are taken for values
+  kUnknownIdsDoNothing,   // a verb of an id that no seal covers answers OCTAVO_OK
   kFusedOfNoKind,         // the table of octavo.fused/1 has the kind 0
   kFusedLacksFunction,    // its linear_forward is null
   // What an author would get wrong and small models do not show.

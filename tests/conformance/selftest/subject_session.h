@@ -89,6 +89,8 @@ struct octavo_session {
 
 namespace octavo::selftest {
 
+// Tells the host; INVALID.
+octavo_status subject_refuse(const octavo_session *s);
 octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink);
 octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_linear_plan *out);
 octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weight_call *c);

@@ -68,10 +68,6 @@ octavo_status refuse(const octavo_host *host, int64_t fault) {
   if (host != nullptr && fault == kReportsTwice) host->diagnose(host->ctx, &d);
   return OCTAVO_INVALID;
 }
-octavo_status refuse(const octavo_session *s) {
-  return refuse(s->host, s->fault);
-}
-
 octavo_status check_session(const octavo_session_desc *desc, const octavo_verdict_sink *sink) {
   if (fault_of(desc) == kNoVerdict) return OCTAVO_OK;
   if (fault_of(desc) == kProbesKernels) {
@@ -140,16 +136,16 @@ octavo_status open_session(const octavo_session_desc *desc, octavo_session **out
 octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *desc,
                             octavo_verdict *verdict, uint32_t *id) {
   const uint32_t known = OCTAVO_PARAMETER_LINEAR_WEIGHT | OCTAVO_PARAMETER_FROZEN;
-  if (s->fault == kRefusesLonger && desc->size > sizeof *desc) return refuse(s);
+  if (s->fault == kRefusesLonger && desc->size > sizeof *desc) return subject_refuse(s);
   const SubjectParameter parameter{{desc->name.data, desc->name.size}, *desc, 0};
   if ((desc->reserved != 0 || (desc->flags & ~known) != 0) && s->fault != kAcceptsFlags) {
     if (s->fault == kBurnsId) s->parameters.push_back(parameter);
-    return refuse(s);
+    return subject_refuse(s);
   }
   const auto handled = [](uint32_t dtype) { return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16; };
   verdict->level = OCTAVO_LEVEL_LAYER;
   if (!handled(desc->dtype) || (!handled(desc->gradient_dtype) && s->fault != kTakesAnyGradient)) {
-    if (s->fault == kInvalidForDtype) return refuse(s);
+    if (s->fault == kInvalidForDtype) return subject_refuse(s);
     verdict->decision = OCTAVO_DECLINE;
     verdict->reason = OCTAVO_REASON_DTYPE;
     verdict->text = OCTAVO_STR("expected f32 or bf16");
@@ -165,12 +161,12 @@ octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *desc
 
 octavo_status add_linear(octavo_session *s, const octavo_linear_desc *desc, octavo_verdict *verdict,
                          uint32_t *id) {
-  if (desc->flags != 0 && s->fault != kAcceptsFlags) return refuse(s);
+  if (desc->flags != 0 && s->fault != kAcceptsFlags) return subject_refuse(s);
   const bool weight_known = desc->weight < s->parameters.size();
-  if (!weight_known && s->fault != kAcceptsAnyWeight) return refuse(s);
+  if (!weight_known && s->fault != kAcceptsAnyWeight) return subject_refuse(s);
   if (weight_known &&
       (s->parameters[desc->weight].desc.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) == 0) {
-    return refuse(s);
+    return subject_refuse(s);
   }
   verdict->level = OCTAVO_LEVEL_LAYER;
   bool has_bias = s->has_bias, follows = true;
@@ -203,6 +199,10 @@ void close_session(octavo_session *s) {
 }
 
 }  // namespace
+
+octavo_status subject_refuse(const octavo_session *s) {
+  return refuse(s->host, s->fault);
+}
 
 octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_linear_plan *out) {
   const size_t known = s->fault == kPlansEarly ? s->linears.size() : s->sealed_linears;

@@ -195,6 +195,10 @@ bool loses_bias(const octavo_session *s, const octavo_forward_call &c) {
   return s->current.load() != linear;
 }
 
+octavo_status unknown_id(const octavo_session *s) {
+  return s->fault == kUnknownIdsDoNothing ? OCTAVO_OK : subject_refuse(s);
+}
+
 bool are_plain(const octavo_session *s, std::initializer_list<const octavo_tensor *> tensors) {
   return s->fault == kTakesCodesAsValues ||
          std::all_of(tensors.begin(), tensors.end(), [](const octavo_tensor *t) {
@@ -206,6 +210,7 @@ bool are_plain(const octavo_session *s, std::initializer_list<const octavo_tenso
 }  // namespace
 
 octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
+  if (c->parameter >= s->sealed_parameters) return unknown_id(s);
   const OnStream on(c->stream);
   const octavo_parameter_desc &d = s->parameters[c->parameter].desc;
   if (s->fault == kCachesWeight) {
@@ -230,6 +235,7 @@ octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weig
 }
 
 octavo_status subject_forward(const octavo_session *s, const octavo_forward_call *c) {
+  if (c->linear >= s->sealed_linears) return unknown_id(s);
   const OnStream on(c->stream);
   if (!are_plain(s, {c->x, c->y, c->bias})) return OCTAVO_UNSUPPORTED;
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
@@ -324,6 +330,7 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
 }
 
 octavo_status subject_backward(const octavo_session *s, const octavo_backward_call *c) {
+  if (c->linear >= s->sealed_linears) return unknown_id(s);
   const OnStream on(s->fault == kNullStreamInBackward ? nullptr : c->stream);
   if (s->fault == kBackwardNothing) return OCTAVO_OK;
   if (!are_plain(s, {c->dy, c->dx, c->dw, c->db})) return OCTAVO_UNSUPPORTED;
