@@ -24,6 +24,10 @@ bool is_no_slot(const Region &region) {
 bool is_no_result_of_backward(const Region &region) {
   return !is_gradient(region) && region.name.rfind("dx of ", 0) != 0;
 }
+bool is_recorded(const Region &region) {
+  return region.role == OCTAVO_ROLE_AMAX || region.role == OCTAVO_ROLE_NONFINITE ||
+         region.use == Use::kSum;
+}
 bool is_saved(const Region &region) {
   return region.use == Use::kSaved;
 }
@@ -143,6 +147,7 @@ void check_arguments(const Context &context) {
     const uint64_t saved_bytes = extent_bytes(plan.saved, batch.spec.rows);
     uint8_t *const elsewhere =
         host.arena().allocate(saved_bytes, Use::kSaved, text("another saved of ", name));
+    if (plan.gradient == OCTAVO_GRADIENT_NONE) fill(host.dw(weight), context.seed, 1);
     const Snapshot clean = host.arena().snapshot();
     // After `calls`, from equal memory, the arena holds what it holds after `reference`.
     const auto same = [&](const std::string &what, const std::function<void()> &reference,
@@ -156,6 +161,11 @@ void check_arguments(const Context &context) {
       expect_equal(host.arena(), expected, host.arena().snapshot(), text(what, " of ", name),
                    ignored);
     };
+    Call silent;
+    silent.record = false;
+    same(
+        "quantize_weight with null for each accumulator", [&] { host.quantize_weight(weight); },
+        [&] { host.quantize_weight(weight, silent); }, is_recorded);
     const auto start = [&] {
       host.quantize_weight(weight);
       host.forward(batch);
@@ -259,7 +269,14 @@ void check_arguments(const Context &context) {
         },
         is_no_result_of_backward);
     host.arena().restore(clean);
-    if (plan.gradient == OCTAVO_GRADIENT_NONE) continue;
+    if (plan.gradient == OCTAVO_GRADIENT_NONE) {
+      Call given = overwrite;
+      given.no_dw = &host.dw(weight).tensor;
+      same("linear_backward with a dw, which a frozen weight has not,", backward({overwrite}),
+           backward({given}));
+      host.arena().restore(clean);
+      continue;
+    }
     backward({overwrite})();
     const std::vector<double> untouched = host.gradient(weight);
     for (const Call &call : {dgrad, dgrad_and_db}) {

@@ -20,8 +20,12 @@ void check_verb(Host &host, const std::string &what,
   for (int64_t n = 0; n < calls; ++n) {
     host.arena().restore(start);
     kernels.fail_call(n);
+    host.session().take_reports();
     try {
       verb(failing);
+      const uint32_t reports = host.session().take_reports();
+      expect(reports == 0, what, " sent ", reports,
+             " diagnostics; expected none: the kernels that failed have reported it");
     } catch (const Failure &failure) {
       throw Failure(text("call ", n + 1, " of ", calls, " of kernels failed: ", failure.what()));
     }

@@ -178,6 +178,12 @@ void check_everywhere(const Context &context) {
       expect(raised || has_nonfinite(values_of(batch.y)), "no nonfinite slot is 1 after Inf in x [",
              row, ", ", col, "] of ", batch.name, ", and y does not show it either");
     });
+    Call unsaved;
+    unsaved.save = false;
+    const bool is_x_flagged = raises(batch.x, 0, 0, [&] { host.forward(batch); });
+    expect(raises(batch.x, 0, 0, [&] { host.forward(batch, unsaved); }) == is_x_flagged,
+           "the nonfinite slot after Inf in x [0, 0] of ", batch.name,
+           " depends on whether `saved` is null");
     host.forward(batch);
     const bool is_flagged =
         raises(batch.dy, 0, 0, [&] { host.backward(batch, all); });  // this form's way to report

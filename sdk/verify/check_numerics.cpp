@@ -7,6 +7,7 @@
 // 2^-9 / scale for E4M3 and 2^-16 / scale for E5M2. The scale follows from amax: at least
 // 448 / amax / 2^p, where p counts what a power-of-two rule (1) and a margin take. Allowing p = 5,
 //   a = amax * 2^-10 * 2^5 / 448 < amax * 2^-13,
+// and 2^margin times as much where delayed scales have a margin by an option,
 // which is an upper bound for E5M2, too. So |v' - v| <= e |v| + a =: d(v), and for s = sum_k u_k
 // v_k
 //   |s' - s| <= sum_k |u_k| d(v_k) + |v_k| d(u_k) + d(u_k) d(v_k)
@@ -135,9 +136,13 @@ void check_batches(Host &host) {
   const uint64_t weight_formats = s.kernels().quantized(OCTAVO_VERB_QUANTIZE_WEIGHT);
   const uint64_t x_formats = s.kernels().quantized(OCTAVO_VERB_FORWARD);
   const uint64_t dy_formats = s.kernels().quantized(OCTAVO_VERB_BACKWARD);
-  const CastError e_w = error_of(weight_formats | x_formats);
-  const CastError e_x = error_of(x_formats);
-  const CastError e_dy = error_of(dy_formats);
+  const auto error = [&](uint64_t formats) {
+    const CastError e = error_of(formats);
+    return CastError{e.relative, std::ldexp(e.of_amax, s.kernels().margin())};
+  };
+  const CastError e_w = error(weight_formats | x_formats);
+  const CastError e_x = error(x_formats);
+  const CastError e_dy = error(dy_formats);
   Call overwrite;
   overwrite.flags = OCTAVO_BACKWARD_OVERWRITE;
   for (Batch &batch : host.batches()) {
@@ -152,8 +157,13 @@ void check_batches(Host &host) {
     evaluation.evaluates = true;
     evaluation.save = evaluation.record = false;
     host.forward(batch, evaluation);
-    check_product(batch.y, operand(batch.x, false, e_x), operand(w, false, e_w), &batch.bias,
-                  independent, text("y of an evaluation of ", batch.name));
+    // In the host's precision: that of the narrower operand, at the most.
+    const bool in_host = (linear.plan.flags & OCTAVO_LINEAR_EVALUATES_IN_HOST) != 0;
+    const bool is_f32 = batch.x.tensor.dtype == OCTAVO_F32 && w.tensor.dtype == OCTAVO_F32;
+    const CastError of_host = error_of(is_f32 ? 0 : dtype_bit(OCTAVO_BF16));
+    check_product(batch.y, operand(batch.x, false, in_host ? of_host : e_x),
+                  operand(w, false, in_host ? of_host : e_w), &batch.bias, independent,
+                  text("y of an evaluation of ", batch.name));
     check_product(batch.dx, operand(batch.dy, false, e_dy), operand(w, true, e_w), nullptr,
                   independent, text("dx of ", batch.name));
     for (int64_t n = 0; n < batch.dy.cols(); ++n) {

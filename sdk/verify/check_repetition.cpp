@@ -27,13 +27,20 @@ void expect_sum(const std::vector<double> &found, const std::vector<std::vector<
   }
 }
 
+// A unit in the last place of the largest sum, as a share of it: each addition rounds once.
+double rounding_of(uint32_t dtype) {
+  return dtype == OCTAVO_F32 ? 0x1p-20 : dtype == OCTAVO_BF16 ? 0x1p-7 : 0x1p-10;
+}
+
 // Forward and backward of these batches in one step, against each of them alone.
 void check_sum(Host &host, const std::vector<Batch *> &batches, const std::string &what) {
   const Linear &linear = host.session().linears()[batches[0]->spec.linear];
   if (linear.plan.gradient == OCTAVO_GRADIENT_NONE) return;
   // E5M2 is the coarsest format a gradient slot can have: half a unit is 2^-3 of the value.
-  const double tolerance = linear.plan.gradient == OCTAVO_GRADIENT_SLOT ? 0x1p-3 : 0x1p-20;
-  std::vector<std::vector<double>> parts;
+  const double tolerance = linear.plan.gradient == OCTAVO_GRADIENT_SLOT
+                               ? 0x1p-3
+                               : rounding_of(host.dw(linear.weight).tensor.dtype);
+  std::vector<std::vector<double>> parts, db;
   std::vector<std::vector<uint8_t>> y, dx;
   Call overwrite;
   overwrite.flags = OCTAVO_BACKWARD_OVERWRITE;
@@ -41,9 +48,17 @@ void check_sum(Host &host, const std::vector<Batch *> &batches, const std::strin
     host.forward(*batch);
     host.backward(*batch, overwrite);
     parts.push_back(host.gradient(linear.weight));
+    db.push_back(values_of(batch->db));
     y.push_back(bytes_of(batch->y));
     dx.push_back(bytes_of(batch->dx));
   }
+  // The same with db, which each batch has for itself.
+  host.clear_gradients();
+  for (int call = 0; call < 2; ++call)
+    for (Batch *batch : batches) host.backward(*batch);
+  for (size_t i = 0; i < batches.size(); ++i)
+    expect_sum(values_of(batches[i]->db), {db[i], db[i]}, rounding_of(batches[i]->db.tensor.dtype),
+               text("db of ", what));
   for (const bool reverse : {false, true}) {
     host.clear_gradients();
     for (Batch *batch : batches) host.forward(*batch);
@@ -57,6 +72,30 @@ void check_sum(Host &host, const std::vector<Batch *> &batches, const std::strin
     }
   }
   host.clear_gradients();
+}
+
+// Gradients of 16 bits are added to like those of 32.
+void check_narrow(const Context &context) {
+  Session s(context);
+  Model model;
+  for (const uint32_t dtype : {OCTAVO_BF16, OCTAVO_F16}) {
+    if (!s.kernels().reads(dtype)) continue;
+    const std::string name = dtype_name(dtype);
+    model.parameters.push_back({name, 17, 33, OCTAVO_PARAMETER_LINEAR_WEIGHT, OCTAVO_F32, dtype});
+    model.linears.push_back({name, name});
+  }
+  s.add(model, true);
+  s.seal();
+  Host host(s, context.seed);
+  for (uint32_t id = 0; id < s.linears().size(); ++id) {
+    BatchSpec spec{id, 9, mix(context.seed, 300 + id)};
+    spec.db_dtype = s.parameters()[s.linears()[id].weight].spec.gradient_dtype;
+    Batch &one = host.add_batch(spec);
+    spec.seed = mix(spec.seed, 1);
+    Batch &other = host.add_batch(spec);
+    host.quantize_weights();
+    check_sum(host, {&one, &other}, text("two calls of '", s.linears()[id].name, "'"));
+  }
 }
 
 }  // namespace
@@ -80,8 +119,9 @@ void check_twice(const Context &context) {
   const auto a = s.find_linear("tied.a");
   const auto b = s.find_linear("tied.b");
   expect(a.has_value() == b.has_value(), "of two linears on one weight only one was accepted");
-  if (!a) return;
-  check_sum(host, {batches_of(*a)[0], batches_of(*b)[0]}, "'tied.a' and 'tied.b' on one weight");
+  if (a)
+    check_sum(host, {batches_of(*a)[0], batches_of(*b)[0]}, "'tied.a' and 'tied.b' on one weight");
+  check_narrow(context);
 }
 
 void check_late(const Context &context) {
@@ -106,6 +146,7 @@ void check_late(const Context &context) {
   };
   const auto uses = uses_of();
   s.add(late_model());
+  for (Host *open : {&host, &expected}) train(*open, 1);  // sealed objects work in OPEN
   s.seal();
   host.extend();
   const auto later = uses_of();

@@ -134,7 +134,7 @@ void check_unknown_ids(Session &s) {
   octavo_tensor none{};
   none.dtype = OCTAVO_F32;
   const auto refuses = [&](const char *verb, uint32_t id, auto call) {
-    s.forget_reports();
+    s.take_reports();
     calling(verb);
     const octavo_status status = call();
     expect(status == OCTAVO_INVALID, verb, " of ", id, ", which no seal covers, answered ",
@@ -302,6 +302,12 @@ void check_decline(const Context &context) {
     try_parameter(odd, OCTAVO_F32, 16, 32);
     try_parameter(OCTAVO_F32, odd, 16, 32);
   }
+  octavo_parameter_desc frozen = parameter("frozen");
+  frozen.flags |= OCTAVO_PARAMETER_FROZEN;
+  const bool is_taken = accepts(frozen, false);
+  frozen.gradient_dtype = 0x0611u;
+  expect(accepts(frozen, false) == is_taken,
+         "a frozen parameter is accepted or declined by its gradient_dtype, which is not read");
   try_parameter(OCTAVO_F16, OCTAVO_F16, 16, 32);
   try_parameter(OCTAVO_F32, OCTAVO_F32, 1, 1);
   if (declined == 0) {

@@ -83,6 +83,9 @@ void check_shard(const Context &context) {
   check_no_plan(s, "an unknown parameter", static_cast<uint32_t>(s.parameters().size()), 1, 0);
   check_no_plan(s, "shards without rows", 0, 0, 0);
   check_no_plan(s, "a reserved field", 0, 1, 1);
+  Session open(context);
+  open.add(sharded_model());
+  check_no_plan(open, "a parameter that no seal covers", 0, 7, 0);
   bool is_any = false;
   for (const bool is_finite : {true, false}) {
     for (uint32_t linear = 0; linear < s.linears().size(); ++linear) {

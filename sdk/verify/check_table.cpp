@@ -69,11 +69,27 @@ void check_option(const Option &o) {
          "' is not among its choices");
 }
 
+// A sink that has enough after one.
+void check_ended_options(const octavo_backend &backend, size_t options) {
+  size_t count = 0;
+  const octavo_option_sink sink = {sizeof sink, OCTAVO_KIND_OPTION_SINK, &count,
+                                   [](void *ctx, const octavo_option *) -> octavo_status {
+                                     ++*static_cast<size_t *>(ctx);
+                                     return OCTAVO_NO_RESOURCE;
+                                   }};
+  if (options < 2) return;
+  calling("list_options");
+  const octavo_status status = backend.list_options(&sink);
+  expect(status != OCTAVO_OK && count == 1, "list_options answered ", status_name(status),
+         " after ", count, " options to a sink that failed at the first; expected it to end there");
+}
+
 void check_options(const Target &target) {
   const std::vector<Option> first = list_options(*target.backend);
   const std::vector<Option> second = list_options(*target.backend);
   expect(first.size() == second.size(), "list_options emitted ", first.size(), " options, then ",
          second.size(), "; it must always emit the same ones");
+  check_ended_options(*target.backend, first.size());
   std::set<std::string> names;
   for (size_t i = 0; i < first.size(); ++i) {
     const Option &a = first[i];
@@ -103,6 +119,8 @@ void take_verdict(void *ctx, const octavo_verdict *v) {
   if (v->kind != OCTAVO_KIND_VERDICT || v->size < OCTAVO_SIZE_THROUGH(octavo_verdict, remedy)) {
     verdicts.malformed = text("size ", v->size, ", kind ", v->kind);
   }
+  if (v->level != OCTAVO_LEVEL_SESSION)
+    verdicts.malformed = text("level ", v->level, "; expected OCTAVO_LEVEL_SESSION");
   if (v->decision == OCTAVO_DECLINE) verdicts.declined = text("'", text_of(v->text), "'");
 }
 

@@ -109,6 +109,7 @@ octavo_status FusedBatch::forward() {
   const Session &s = host_.session();
   octavo_tensor x = batch_.x.tensor;
   x.data = nullptr;
+  x.stride = 1;  // not read
   const auto list = slots();
   const octavo_forward_call forward = call_on(x, list.data(), workspace_);
   octavo_fused_forward_call c{};

@@ -57,6 +57,7 @@ struct Call {
   bool evaluates = false;               // forward: with OCTAVO_FORWARD_EVALUATION
   bool want_dx = true, want_db = true;  // backward
   uint32_t flags = 0;                   // backward
+  octavo_tensor *no_dw = nullptr;       // backward: given for a weight that has no gradient
   bool later = false;  // as a host of a later minor: a longer struct, and a flag that is unknown
   octavo_status expected = OCTAVO_OK;
 };

@@ -162,7 +162,13 @@ Batch &Host::add_batch(const BatchSpec &given) {
   b.name = text("'", linear.name, "' M=", spec.rows, " ", dtype_name(spec.x_dtype));
   const auto matrix = [&](const char *what, int64_t rows, int64_t cols, uint32_t dtype,
                           int64_t gap) {
-    return make_matrix(arena_, text(what, " of ", b.name), rows, cols, dtype, gap);
+    const std::string name = text(what, " of ", b.name);
+    if (gap == 0 || rows == 0) return make_matrix(arena_, name, rows, cols, dtype, gap);
+    // From the second element of one row more: at a multiple of an element's size alone.
+    Matrix m = make_matrix(arena_, name, rows + 1, cols, dtype, gap);
+    m.tensor.rows = rows;
+    m.tensor.data = static_cast<uint8_t *>(m.tensor.data) + element_bytes(dtype);
+    return m;
   };
   b.x = matrix("x", spec.rows, w.cols(), spec.x_dtype, spec.gap);
   b.y = matrix("y", spec.rows, w.rows(), spec.y_dtype, spec.gap);

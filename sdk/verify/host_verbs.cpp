@@ -90,7 +90,7 @@ void Host::quantize_weight(uint32_t parameter, const Call &call) {
   if (p.linears.empty()) return;  // its workspace is stated by its linears
   const auto all = entries(OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter);
   if (!accesses_anything(all)) return;
-  const auto slots = list(OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter, {});
+  const auto slots = list(OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter, call);
   octavo_weight_call c{};
   c.size = sizeof c;
   c.kind = OCTAVO_KIND_WEIGHT_CALL;
@@ -151,6 +151,7 @@ void Host::backward(Batch &batch, const Call &call) {
   c.x = (plan.flags & OCTAVO_LINEAR_NEEDS_X) != 0 ? &batch.x.tensor : nullptr;
   c.dx = call.want_dx ? &batch.dx.tensor : nullptr;
   c.dw = plan.gradient == OCTAVO_GRADIENT_TENSOR ? &batch.dw.tensor : nullptr;
+  if (plan.gradient == OCTAVO_GRADIENT_NONE) c.dw = call.no_dw;
   c.db = call.want_db ? &batch.db.tensor : nullptr;
   c.slots = list_at_end.put(slots);
   c.saved = batch.saved;

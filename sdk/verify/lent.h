@@ -75,8 +75,10 @@ class HostWatch {
   const octavo_host *table() const { return &table_; }
   // Errors with this code since the last call of this function or forget().
   uint32_t take(octavo_status code) { return code < kCodes ? errors_[code].exchange(0) : 1; }
-  void forget() {
-    for (auto &errors : errors_) errors.store(0);
+  uint32_t take_all() {
+    uint32_t sum = 0;
+    for (auto &errors : errors_) sum += errors.exchange(0);
+    return sum;
   }
 
  private:

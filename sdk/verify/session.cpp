@@ -18,6 +18,11 @@ constexpr uint64_t kMostBytes = uint64_t{1} << 47;
 // What *id holds before a call that may leave it.
 constexpr uint32_t kNoId = 0x5EED5EED;
 
+void expect_of_layer(const octavo_verdict &verdict, const char *verb) {
+  expect(verdict.level == OCTAVO_LEVEL_LAYER, verb, " gave a verdict of level ", verdict.level,
+         "; expected OCTAVO_LEVEL_LAYER");
+}
+
 }  // namespace
 
 Model standard_model() {
@@ -77,13 +82,14 @@ octavo_status Session::add_parameter(octavo_parameter_desc desc, octavo_verdict 
   Lent &lent = lent_.emplace_back();
   octavo_parameter_desc given = desc;
   given.name = lent.text(desc.name);
-  host_.forget();
+  host_.take_all();
   const uint64_t before = kernels_.calls();
   const octavo_status status =
       backend().add_parameter(handle_, lent.table(given, tail_), verdict, id);
   lent.end();
   kernels_.expect_setup(text("add_parameter '", text_of(desc.name), "'"), before);
   if (status != OCTAVO_OK) return status;
+  expect_of_layer(*verdict, "add_parameter");
   if (verdict->decision == OCTAVO_DECLINE) {
     expect(*id == kNoId, "add_parameter '", text_of(desc.name), "' was declined and wrote *id, ",
            *id, "; expected it unchanged");
@@ -109,12 +115,13 @@ octavo_status Session::add_linear(octavo_linear_desc desc, octavo_verdict *verdi
   octavo_linear_desc given = desc;
   given.name = lent.text(desc.name);
   given.options = lent.options(desc.options, desc.option_count);
-  host_.forget();
+  host_.take_all();
   const uint64_t before = kernels_.calls();
   const octavo_status status = backend().add_linear(handle_, lent.table(given, tail_), verdict, id);
   lent.end();
   kernels_.expect_setup(text("add_linear '", text_of(desc.name), "'"), before);
   if (status != OCTAVO_OK) return status;
+  expect_of_layer(*verdict, "add_linear");
   if (verdict->decision == OCTAVO_DECLINE) {
     expect(*id == kNoId, "add_linear '", text_of(desc.name), "' was declined and wrote *id, ", *id,
            "; expected it unchanged");
@@ -247,6 +254,8 @@ octavo_linear_plan Session::plan(uint32_t linear) const {
   const octavo_status status = backend().linear_plan(handle_, linear, &plan);
   expect(status == OCTAVO_OK, "linear_plan of '", linears_[linear].name, "' answered ",
          status_name(status), "; expected OCTAVO_OK after seal");
+  expect(plan.size == sizeof plan && plan.kind == OCTAVO_KIND_LINEAR_PLAN, "linear_plan of '",
+         linears_[linear].name, "' changed size or kind of the plan, which the caller sets");
   for (const auto &[field, extent] :
        {std::pair{"saved", &plan.saved}, std::pair{"forward_workspace", &plan.forward_workspace},
         std::pair{"backward_workspace", &plan.backward_workspace}})

@@ -71,7 +71,8 @@ class Session {
   octavo_status add_linear(octavo_linear_desc desc, octavo_verdict *verdict, uint32_t *id);
   // Fails unless the session's host was told why a call answered this.
   void expect_reported(octavo_status status, const std::string &what);
-  void forget_reports() { host_.forget(); }
+  // Reports of any code since the last call of this function.
+  uint32_t take_reports() { return host_.take_all(); }
 
   const octavo_backend &backend() const { return *context_.target.backend; }
   const octavo_optimizer *optimizer() const { return context_.target.optimizer; }

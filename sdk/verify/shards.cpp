@@ -10,7 +10,7 @@
 
 namespace octavo::conformance {
 
-std::optional<octavo_shard_plan> shard_plan(const Session &s, uint32_t parameter, int64_t rows) {
+std::optional<octavo_shard_plan> shard_plan(Session &s, uint32_t parameter, int64_t rows) {
   const std::string name =
       text("octavo.shard/1 plan of '", s.parameters()[parameter].spec.name, "' by ", rows, " rows");
   octavo_shard_plan asked{};
@@ -20,7 +20,9 @@ std::optional<octavo_shard_plan> shard_plan(const Session &s, uint32_t parameter
   asked.rows = rows;
   octavo_shard_plan plan = asked, again = asked;
   const octavo_shard &table = *s.context().target.shard;
+  s.take_reports();
   const octavo_status status = table.plan(s.handle(), &plan);
+  if (status == OCTAVO_UNSUPPORTED) s.expect_reported(status, name);
   expect(table.plan(s.handle(), &again) == status && std::memcmp(&plan, &again, sizeof plan) == 0,
          name, " gave two answers to one question");
   if (status == OCTAVO_UNSUPPORTED) {
@@ -132,9 +134,13 @@ void Shards::gather(bool is_fenced) {
   for (size_t rank = shards_.size(); rank-- > 0;) {
     const octavo_shard_call c = call(rank, read.data());
     const auto cast = [&] { return table_.cast(s.handle(), &c); };
-    const auto *packet = static_cast<const uint8_t *>(c.packet);
+    auto *packet = static_cast<uint8_t *>(c.packet);
+    if (shards_[rank].rows() == 0) std::memset(packet, 0x5A, plan_.packet_bytes);
+    const std::vector<uint8_t> before(packet, packet + plan_.packet_bytes);
     run("shard cast", is_fenced, cast);
     const std::vector<uint8_t> first(packet, packet + plan_.packet_bytes);
+    expect(shards_[rank].rows() > 0 || first == before, "shard cast of ", name_, ", rank ", rank,
+           ", which has no rows, wrote its packet");
     run("shard cast", is_fenced, cast);
     expect(std::equal(first.begin(), first.end(), packet), "shard cast of ", name_, ", rank ", rank,
            ", wrote other bytes when repeated");

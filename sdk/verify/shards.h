@@ -13,7 +13,7 @@
 namespace octavo::conformance {
 
 // What the backend answers for shards of this many rows; nothing if it refuses them.
-std::optional<octavo_shard_plan> shard_plan(const Session &s, uint32_t parameter, int64_t rows);
+std::optional<octavo_shard_plan> shard_plan(Session &s, uint32_t parameter, int64_t rows);
 
 class Shards {
  public:

@@ -300,6 +300,10 @@ void WrappedKernels::observe(const octavo_quantize_stats &call) {
   measured.push_back(now);
 }
 
+void WrappedKernels::observe(const octavo_delayed_scale_update &call) {
+  margin_ = std::max(margin_.load(), call.margin);
+}
+
 void WrappedKernels::observe(const octavo_gemm &call) {
   const octavo_tensor &a = *call.a;
   const octavo_tensor &b = *call.b;

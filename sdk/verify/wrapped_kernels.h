@@ -79,6 +79,8 @@ class WrappedKernels {
   // call that the suite does not know shows in the products that read its codes; where the product
   // is such a call, too, the format may be the coarsest.
   uint64_t quantized(uint32_t verb) const;
+  // The largest margin of a delayed scale so far.
+  int32_t margin() const { return margin_.load(); }
   // The first broken rule since the last call, or "".
   std::string take_violation();
   // Fails if a setup verb, which began after `before` calls of kernels, called one that it must
@@ -119,6 +121,7 @@ class WrappedKernels {
   void observe(const octavo_quantize &call);
   void observe(const octavo_gemm &call);
   void observe(const octavo_quantize_stats &call);
+  void observe(const octavo_delayed_scale_update &call);
   void observe(const octavo_quantize_fp4 &call) { observe(*call.quantize); }
   void observe(const octavo_round_codes &) { quantized_[verb_.load()] |= kStochasticBit; }
   template <typename Call>
@@ -139,6 +142,7 @@ class WrappedKernels {
   std::atomic<int64_t> until_failure_{-1};
   std::atomic<uint64_t> calls_{0};
   std::atomic<uint32_t> verb_{0};
+  std::atomic<int32_t> margin_{0};
   std::atomic<uint64_t> quantized_[6]{}, multiplied_[6]{};  // multiplied: codes that products read
   std::atomic<bool> is_foreign_[6]{};
   ForeignTable foreign_[kForeignTables];

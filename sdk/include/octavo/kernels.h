@@ -139,7 +139,7 @@ struct octavo_quantize {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_QUANTIZE */
   void *stream;
-  const octavo_tensor *in;           /* [R, C] */
+  const octavo_tensor *in;           /* [R, C]; also codes, which a scale of 1 copies */
   const float *in_scale_inv;         /* one factor for all of `in`, in device memory; may be null */
   octavo_tensor *out;                /* [>= R, >= C]; may be null */
   octavo_tensor *out_t;              /* [>= C, >= R]; may be null */

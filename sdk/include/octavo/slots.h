@@ -37,7 +37,7 @@ enum {
    * 1 .. L-1 go from oldest to newest. */
   OCTAVO_ROLE_AMAX_HISTORY = 9,
   OCTAVO_ROLE_COUNTER = 10,
-  OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight; recomputable, not saved */
+  OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight, in any shape; recomputable, not saved */
   OCTAVO_ROLE_NONFINITE = 12, /* 1 if an Inf or NaN was cast since the last end_step, which clears
                               it; for one that was not cast 0 or 1. f32 [1, 1] with REDUCE and MAX,
                               emitted once in a session. Casts may saturate Inf, so a host skips the

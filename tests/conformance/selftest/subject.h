@@ -184,6 +184,24 @@ enum Fault : int64_t {
   kTakesAnyGradient,      // a gradient_dtype is not looked at
   kTakesCodesAsValues,    // x and dy may be codes, which are taken for values
   kUnknownIdsDoNothing,   // a verb of an id that no seal covers answers OCTAVO_OK
+  kNarrowDwOverwrites,    // dw of 16 bits is never accumulated
+  kNarrowDbOverwrites,    // db of 16 bits is never accumulated
+  kFlagNeedsSaved,        // without saved, a cast of x sets no flag
+  kEvaluatesInHost,       // the plan says so, and an evaluation is one in FP8
+  kFrozenDwWritten,       // a frozen weight's dw is cleared
+  kFrozenDwRefused,       // a frozen weight's dw is refused
+  kWeightNeedsAmax,       // quantize_weight refuses null for its amax
+  kRefusesInOpen,         // forward is refused between add_linear and seal
+  kFusedReadsStride,      // a fused forward refuses an x with a stride below its columns
+  kFrozenGradientCounts,  // a frozen parameter is declined for its gradient_dtype
+  kNeedsAlignment,        // y at no multiple of 16 is refused
+  kListsOn,               // a sink that fails does not end list_options
+  kShardPlansEarly,       // a parameter without a seal has a plan of octavo.shard/1
+  kShardRefusesSilently,  // a division is refused without a diagnostic
+  kShardClearsEmpty,      // cast clears the packet of a rank without rows
+  kPlanWritesSize,        // linear_plan sets the size of the plan
+  kLevelOfSession,        // verdicts of parameters have the level of a session
+  kReportsKernels,        // a failure of kernels is reported once more
   kFusedOfNoKind,         // the table of octavo.fused/1 has the kind 0
   kFusedLacksFunction,    // its linear_forward is null
   // What an author would get wrong and small models do not show.

@@ -42,6 +42,7 @@ octavo_status linear_forward(const octavo_session *s, const octavo_fused_forward
   octavo_forward_call forward = *c->forward;
   if (forward.linear >= s->sealed_linears) return OCTAVO_INVALID;
   octavo_tensor x = *forward.x;
+  if (s->fault == kFusedReadsStride && x.stride < x.cols) return OCTAVO_INVALID;
   const octavo_extent extent = workspace_extent(s, forward.linear);
   const auto rows = static_cast<uint64_t>(x.rows);
   const auto stated = static_cast<uint64_t>(round_up(x.rows, s->alignment));

@@ -89,6 +89,7 @@ struct octavo_session {
 
 namespace octavo::selftest {
 
+void subject_report(const octavo_host *host, octavo_status code);
 // Tells the host; INVALID.
 octavo_status subject_refuse(const octavo_session *s);
 octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink);

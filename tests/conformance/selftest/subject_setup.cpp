@@ -29,7 +29,9 @@ octavo_status emit_options(const octavo_option_sink *sink, int64_t fault) {
   yes.integer = 1;
   const octavo_status status = emit_option(
       sink, "fault", "The rule of the contract to break, as a number; 0 breaks none.", number);
-  return status != OCTAVO_OK ? status : emit_option(sink, "bias", "Whether y gets the bias.", yes);
+  return status != OCTAVO_OK && fault != kListsOn
+             ? status
+             : emit_option(sink, "bias", "Whether y gets the bias.", yes);
 }
 
 octavo_status list_options(const octavo_option_sink *sink) {
@@ -41,6 +43,10 @@ octavo_status list_options(const octavo_option_sink *sink) {
 octavo_status list_unsteady_options(const octavo_option_sink *sink) {
   static std::atomic<int64_t> count{0};
   return emit_options(sink, count++);
+}
+
+octavo_status list_on(const octavo_option_sink *sink) {
+  return emit_options(sink, kListsOn);
 }
 
 int64_t fault_of(const octavo_session_desc *desc) {
@@ -57,17 +63,11 @@ bool is_named(octavo_str name, const std::string &option, int64_t fault) {
 }
 
 octavo_status refuse(const octavo_host *host, int64_t fault) {
-  octavo_diagnostic d{};
-  d.size = sizeof d;
-  d.kind = OCTAVO_KIND_DIAGNOSTIC;
-  d.code = OCTAVO_INVALID;
-  d.severity = OCTAVO_SEVERITY_ERROR;
-  d.domain = OCTAVO_STR("subject");
-  d.text = OCTAVO_STR("a malformed argument");
-  if (host != nullptr && fault != kReportsNothing) host->diagnose(host->ctx, &d);
-  if (host != nullptr && fault == kReportsTwice) host->diagnose(host->ctx, &d);
+  if (fault != kReportsNothing) subject_report(host, OCTAVO_INVALID);
+  if (fault == kReportsTwice) subject_report(host, OCTAVO_INVALID);
   return OCTAVO_INVALID;
 }
+
 octavo_status check_session(const octavo_session_desc *desc, const octavo_verdict_sink *sink) {
   if (fault_of(desc) == kNoVerdict) return OCTAVO_OK;
   if (fault_of(desc) == kProbesKernels) {
@@ -143,8 +143,12 @@ octavo_status add_parameter(octavo_session *s, const octavo_parameter_desc *desc
     return subject_refuse(s);
   }
   const auto handled = [](uint32_t dtype) { return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16; };
-  verdict->level = OCTAVO_LEVEL_LAYER;
-  if (!handled(desc->dtype) || (!handled(desc->gradient_dtype) && s->fault != kTakesAnyGradient)) {
+  verdict->level =
+      s->fault == kLevelOfSession ? uint32_t{OCTAVO_LEVEL_SESSION} : uint32_t{OCTAVO_LEVEL_LAYER};
+  const bool has_gradient =
+      (desc->flags & OCTAVO_PARAMETER_FROZEN) == 0 || s->fault == kFrozenGradientCounts;
+  if (!handled(desc->dtype) ||
+      (has_gradient && !handled(desc->gradient_dtype) && s->fault != kTakesAnyGradient)) {
     if (s->fault == kInvalidForDtype) return subject_refuse(s);
     verdict->decision = OCTAVO_DECLINE;
     verdict->reason = OCTAVO_REASON_DTYPE;
@@ -200,6 +204,17 @@ void close_session(octavo_session *s) {
 
 }  // namespace
 
+void subject_report(const octavo_host *host, octavo_status code) {
+  octavo_diagnostic d{};
+  d.size = sizeof d;
+  d.kind = OCTAVO_KIND_DIAGNOSTIC;
+  d.code = code;
+  d.severity = OCTAVO_SEVERITY_ERROR;
+  d.domain = OCTAVO_STR("subject");
+  d.text = OCTAVO_STR("a malformed argument");
+  if (host != nullptr) host->diagnose(host->ctx, &d);
+}
+
 octavo_status subject_refuse(const octavo_session *s) {
   return refuse(s->host, s->fault);
 }
@@ -214,7 +229,10 @@ octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_line
   const uint64_t extra = s->fault == kSavedTooLarge ? 8 : s->fault == kForgetsSavedByte ? 1 : 0;
   out->gradient =
       (w.flags & OCTAVO_PARAMETER_FROZEN) != 0 ? OCTAVO_GRADIENT_NONE : OCTAVO_GRADIENT_TENSOR;
-  out->flags = s->fault == kTakesWhatItDeclines ? uint32_t{OCTAVO_LINEAR_DECLINES_F16} : 0u;
+  out->flags = s->fault == kTakesWhatItDeclines ? uint32_t{OCTAVO_LINEAR_DECLINES_F16}
+               : s->fault == kEvaluatesInHost   ? uint32_t{OCTAVO_LINEAR_EVALUATES_IN_HOST}
+                                                : 0u;
+  if (s->fault == kPlanWritesSize) out->size = 8;
   out->saved = {align, k, sizeof(float) + extra};
   // x as codes behind a padded y; the scale_inv of dy, the sums of db, a padded dw, a padded dx, dy
   // twice.
@@ -248,7 +266,12 @@ const octavo_backend *subject_backend(Fault fault) {
     table.list_options = list_unsteady_options;
     return table;
   }();
-  return fault == kUnsteadyOptions ? &kUnsteady : &kTable;
+  static const octavo_backend kOn = [] {
+    octavo_backend table = kTable;
+    table.list_options = list_on;
+    return table;
+  }();
+  return fault == kUnsteadyOptions ? &kUnsteady : fault == kListsOn ? &kOn : &kTable;
 }
 
 }  // namespace octavo::selftest

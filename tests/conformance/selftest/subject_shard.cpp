@@ -8,7 +8,8 @@ namespace octavo::selftest {
 namespace {
 
 const octavo_parameter_desc *weight_of(const octavo_session *s, uint32_t parameter, int64_t rows) {
-  if (parameter >= s->sealed_parameters || rows < 1) return nullptr;
+  const size_t known = s->fault == kShardPlansEarly ? s->parameters.size() : s->sealed_parameters;
+  if (parameter >= known || rows < 1) return nullptr;
   const octavo_parameter_desc &w = s->parameters[parameter].desc;
   return (w.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) != 0 ? &w : nullptr;
 }
@@ -37,7 +38,11 @@ void look(const octavo_session *s, const octavo_tensor &in, void *amax) {
 octavo_status plan(const octavo_session *s, octavo_shard_plan *plan) {
   const octavo_parameter_desc *w = weight_of(s, plan->parameter, plan->rows);
   if (w == nullptr || plan->reserved != 0) return OCTAVO_INVALID;
-  if (s->fault == kShardRefusesOneRank && plan->rows >= w->rows) return OCTAVO_UNSUPPORTED;
+  if (s->fault == kShardRefusesOneRank && plan->rows >= w->rows) {
+    subject_report(s->host, OCTAVO_UNSUPPORTED);
+    return OCTAVO_UNSUPPORTED;
+  }
+  if (s->fault == kShardRefusesSilently && plan->rows == 7) return OCTAVO_UNSUPPORTED;
   plan->packet_bytes = static_cast<uint64_t>(codes_bytes(*w, plan->rows)) + OCTAVO_ALIGNMENT;
   if (s->fault == kShardPlansAnew)
     plan->packet_bytes += OCTAVO_ALIGNMENT * static_cast<uint64_t>(s->calls++ % 2);
@@ -63,8 +68,16 @@ octavo_status measure(const octavo_session *s, const octavo_shard_call *c) {
 octavo_status cast(const octavo_session *s, const octavo_shard_call *c) {
   const octavo_parameter_desc *w = weight_of(s, c->parameter, c->rows);
   if (w == nullptr) return OCTAVO_INVALID;
-  if (c->shard->rows == 0) return OCTAVO_OK;
   auto *packet = static_cast<uint8_t *>(c->packet);
+  if (c->shard->rows == 0) {
+    octavo_copy zero{};
+    zero.size = sizeof zero;
+    zero.kind = OCTAVO_KIND_COPY;
+    zero.out = packet;
+    zero.bytes = s->fault == kShardClearsEmpty ? 1 : 0;
+    s->kernels->copy(s->ctx, &zero);
+    return OCTAVO_OK;
+  }
   octavo_tensor out = {packet, c->shard->rows, w->cols, w->cols, OCTAVO_E4M3FN, 0};
   const octavo_scale scale_inv = OCTAVO_SCALE(packet + codes_bytes(*w, c->rows), 0, OCTAVO_F32, 0);
   octavo_quantize q = quantize_call(c->shard);

@@ -22,6 +22,10 @@ thread_local octavo_status status_of_verb = OCTAVO_OK;
 void note(octavo_status status) {
   if (status == OCTAVO_NO_RESOURCE) status_of_verb = status;
 }
+void note(const octavo_session *s, octavo_status status) {
+  note(status);
+  if (status == OCTAVO_NO_RESOURCE && s->fault == kReportsKernels) subject_report(s->host, status);
+}
 
 octavo_tensor codes(void *data, int64_t rows, int64_t cols, uint32_t dtype) {
   return {data, rows, cols, cols, dtype, 0};
@@ -139,7 +143,7 @@ void multiply(const octavo_session *s, const octavo_tensor &a, const void *a_inv
   g.b_scale_inv = &sb;
   g.accumulate = accumulate ? 1 : 0;
   const octavo_status status = s->kernels->gemm(s->ctx, &g);
-  if (s->fault != kLosesGemmFailure) note(status);
+  if (s->fault != kLosesGemmFailure) note(s, status);
   if (pads) copy_rows(s, d, out);
 }
 
@@ -213,6 +217,7 @@ octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weig
   if (c->parameter >= s->sealed_parameters) return unknown_id(s);
   const OnStream on(c->stream);
   const octavo_parameter_desc &d = s->parameters[c->parameter].desc;
+  if (s->fault == kWeightNeedsAmax && c->slots[kWAmax] == nullptr) return subject_refuse(s);
   if (s->fault == kCachesWeight) {
     std::vector<const void *> &seen = s->cast_weights;
     if (std::find(seen.begin(), seen.end(), c->slots[kOwnCache]) != seen.end()) return OCTAVO_OK;
@@ -240,6 +245,10 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   if (!are_plain(s, {c->x, c->y, c->bias})) return OCTAVO_UNSUPPORTED;
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
   if (s->fault < kDeclinesPadding) misbehave(s->fault);
+  if (s->fault == kRefusesInOpen && s->linears.size() > s->sealed_linears)
+    return OCTAVO_WRONG_STATE;
+  if (s->fault == kNeedsAlignment && reinterpret_cast<uintptr_t>(c->y->data) % 16 != 0)
+    return OCTAVO_INVALID;
   if (s->fault == kForwardNothing) return OCTAVO_OK;
   if (s->fault == kRefusesLongerCalls && c->size > sizeof *c) return OCTAVO_INVALID;
   if (s->fault == kLooksAtUnknownFlags && (c->flags & ~uint32_t{OCTAVO_FORWARD_EVALUATION}) != 0)
@@ -278,7 +287,9 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   const bool current =
       s->fault == kCurrentScaling || (s->fault == kNullChangesScale && c->slots[kXAmax] == nullptr);
   void *amax = c->slots[s->fault == kAmaxInScale ? kXScale : kXAmax];
-  void *nonfinite = s->fault == kNoNonfiniteOfX ? nullptr : c->slots[kNonfinite];
+  const bool flags =
+      s->fault != kNoNonfiniteOfX && (s->fault != kFlagNeedsSaved || saved != nullptr);
+  void *nonfinite = flags ? c->slots[kNonfinite] : nullptr;
   octavo_tensor in = *c->x;
   uint8_t *behind = padded + m * n * static_cast<int64_t>(sizeof(float)) + m * k;
   if (s->fault == kAmaxOfFirstRows && in.rows > 64) {
@@ -351,7 +362,12 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
     copy_bytes(s, work, c->slots[kDyScale], sizeof(float));
     copy_bytes(s, c->slots[kDyScale], work, sizeof(float));
   }
-  octavo_tensor *const dw = c->dw;
+  // A frozen weight has none, whatever the call gives.
+  octavo_tensor *const dw = (d.flags & OCTAVO_PARAMETER_FROZEN) != 0 ? nullptr : c->dw;
+  if (dw == nullptr && c->dw != nullptr) {
+    if (s->fault == kFrozenDwRefused) return subject_refuse(s);
+    if (s->fault == kFrozenDwWritten) clear(s, c->dw->data, width_of(*c->dw));
+  }
   octavo_tensor sums = codes(work + 16, 1, d.rows, OCTAVO_F32);
   uint8_t *padded_dw = work + 16 + n * word;
   uint8_t *padded_dx = padded_dw + n * k * word;
@@ -393,8 +409,9 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
   });
   const bool keeps_dw = (s->fault == kEmptyKeepsDw && rows == 0) ||
                         (s->fault == kDwOfF32 && dw != nullptr && dw->dtype != OCTAVO_F32);
-  const bool adds =
-      !overwrite && s->fault != kDwOverwrites && !(s->fault == kTiedOverwrites && second);
+  const bool is_narrow = s->fault == kNarrowDwOverwrites && dw != nullptr && width_of(*dw) == 2;
+  const bool adds = !overwrite && s->fault != kDwOverwrites && !is_narrow &&
+                    !(s->fault == kTiedOverwrites && second);
   if (dw != nullptr && !keeps_dw && !skips) {
     const octavo_tensor x_t = codes(saved, k, m, OCTAVO_E4M3FN);
     multiply(s, dy_t, work, x_t, x_inv, *dw, nullptr, adds, padded_dw);
@@ -420,7 +437,7 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
     store.stream = stream_of_verb;
     store.in = &sums;
     store.out = c->db;
-    store.accumulate = overwrite ? 0 : 1;
+    store.accumulate = overwrite || s->fault == kNarrowDbOverwrites ? 0 : 1;
     if (!direct) note(s->kernels->dequantize(s->ctx, &store));
   }
   return status_of_verb;
