@@ -58,7 +58,12 @@ Session::Session(const Context &context, uint32_t tail)
   calling("open_session");
   const octavo_status status = backend().open_session(lent.table(desc, tail_), &handle_);
   lent.end();
-  kernels_.expect_setup("open_session", 0);
+  try {
+    kernels_.expect_setup("open_session", 0);
+  } catch (...) {
+    if (handle_ != nullptr) backend().close_session(handle_);
+    throw;
+  }
   expect(status == OCTAVO_OK && handle_ != nullptr, "open_session answered ", status_name(status),
          handle_ == nullptr ? " and no session" : "", " on kernels '", text_of(kernels_.caps().id),
          "' with alignment ", context.alignment, "; expected OCTAVO_OK");

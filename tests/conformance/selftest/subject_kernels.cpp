@@ -243,6 +243,7 @@ octavo_status sum_of_squares(void *, const octavo_sum *c) {
 }
 
 octavo_status copy(void *, const octavo_copy *c) {
+  if (c->bytes == 0) return OCTAVO_OK;  // from null, perhaps
   if (c->in == nullptr) {
     std::memset(c->out, 0, c->bytes);
   } else {
