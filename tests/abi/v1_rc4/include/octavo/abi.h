@@ -13,9 +13,9 @@
  *   - Fields newer than minor 0 may be ignored by an older peer. A field that must not be ignored
  *     comes with a way to test for support: a new interface id, a flag, or a field that the peer
  *     fills in.
- *   - A function pointer in a plugin's table may be null or past the table's `size`: the plugin
- *     does not implement it. The comment of each table names the functions that must be there:
- *     a host refuses a table without one, as liboctavo does. Tables returned by liboctavo are
+ *   - A function pointer in a plugin's table may be null or, if newer than minor 0, past `size`:
+ *     the plugin does not implement it. The comment of each table names the functions that must
+ *     be there: a host refuses a table without one, as liboctavo does. Tables of liboctavo are
  *     complete; a missing function is a stub that returns OCTAVO_UNSUPPORTED.
  *   - A struct marked "frozen" never changes within a major version. It has no size and kind, and
  *     only frozen structs may be elements of arrays.
@@ -35,9 +35,9 @@
  *       octavo_slot.access of any verb, combine,       refuses the seal
  *         shard, owner_kind, dtype, a bit of flags
  *       octavo_slot.scale_slot                         refuses one that is not of role SCALE_INV
- *       octavo_slot_use.owner_kind                     refuses the seal
+ *       octavo_slot_use.owner_kind, reserved           refuses the seal
  *       octavo_linear_plan.gradient, a bit of flags    refuses the seal
- *       octavo_verdict.decision                        refuses the answer
+ *       octavo_verdict.decision, an option's type      refuses the answer, the options
  *
  *   - Numbers (kinds, roles, verbs, granularities, rules, dtypes, bits apart) from 0x8000 on are
  *     those of octavo/draft, numbers from 0x10000 on belong to vendors: the project never gives one
@@ -140,13 +140,13 @@ OCTAVO_STATIC_ASSERT(sizeof(void *) == 8, "Octavo supports 64-bit targets only")
  * On a device with streams a call is queued on `stream`: OCTAVO_OK means no more than that. Its
  * memory, workspaces included, is in use until the stream has passed it; its structs and lists are
  * not. Ordered calls may share a workspace. A failure on the device is reported by a later call on
- * it, or by octavo_memory.synchronize: all outputs since the last synchronize are undefined
- * then, and a host continues from a checkpoint. `stream` is what the device's own interface has
- * (cudaStream_t, hipStream_t, sycl::queue *); null is the default stream of that interface, of CUDA
- * the legacy one. Kernels of a CPU do not read it; pass null. A backend passes any value on to
- * the kernels and reads none, on every device: a table that a host puts in front of the kernels may
- * give it another meaning. The thread's current device need not be the session's, and is the same
- * afterwards. */
+ * it, or octavo_memory.synchronize, and by all that follow while it lasts: outputs since the last
+ * synchronize are undefined, and a host continues from a checkpoint, in a new process if it lasts.
+ * `stream` is what the device's own interface has (cudaStream_t, hipStream_t, sycl::queue *); null
+ * is the default stream of that interface, of CUDA the legacy one. Kernels of a CPU do not read it;
+ * pass null. A backend passes any value on to the kernels and reads none, on every device: a table
+ * that a host puts in front of the kernels may give it another meaning. The thread's current device
+ * need not be the session's, and is the same afterwards. */
 #define OCTAVO_THREAD_CONTROL
 #define OCTAVO_THREAD_STREAM
 #define OCTAVO_THREAD_ANY

@@ -150,7 +150,7 @@ typedef struct octavo_linear_desc {
   /* Options for this linear alone, also with the session's value; null and 0 if none. A backend
    * that cannot follow one declines the linear with OCTAVO_REASON_OPTION: one that it does not
    * list, or where the weight, which other linears share or a seal has fixed, would need other
-   * slots or codes. Valid during the call. */
+   * slots or codes. Valid during the call, and checked by the caller as the session's. */
   const octavo_option_value *options;
   uint64_t option_count;
 } octavo_linear_desc;
@@ -203,14 +203,14 @@ typedef struct octavo_weight_call {
 
 enum {
   OCTAVO_FORWARD_EVALUATION = 1 /* the model is not being trained: `saved` is null, and the backend
-                                   may compute in the host's precision. Never set it for a forward
-                                   that is recomputed in backward. Pass null for slots with
-                                   ACCUMULATE, or scales follow the evaluation's data also */
+                                   may compute in the host's precision. Optional. Never for a
+                                   forward that is recomputed in backward. Pass null for slots with
+                                   ACCUMULATE, or casts, if it has any, record its data also */
 };
 
 /* Arguments of linear_forward: y = x w^T + bias. x, y and bias are f32, bf16 or f16, each on its
- * own, as far as plan.flags takes them; they may differ from call to call. Sizes of the plan hold
- * for all of them, and for M up to 2^40. */
+ * own, as far as plan.flags takes them, and never codes; they may differ from call to call. Sizes
+ * of the plan hold for all of them, and for M up to 2^40. */
 typedef struct octavo_forward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_FORWARD_CALL */
@@ -238,8 +238,8 @@ enum {
 };
 
 /* Arguments of linear_backward: dx = dy w, dw += dy^T x, db += column sums of dy. An output that is
- * null is not computed, in any call. A call records dy whatever its outputs are, but need not if
- * it has none. dy, x, dx, dw and db are f32, bf16 or f16 each, whatever gradient_dtype is. */
+ * null is not computed, in any call. A call with outputs records the amax of dy, whatever they are.
+ * dy, x, dx, dw and db are f32, bf16 or f16 each, whatever gradient_dtype is. */
 typedef struct octavo_backward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_BACKWARD_CALL */
@@ -283,19 +283,19 @@ typedef struct octavo_backend {
   octavo_status (*open_session)(const octavo_session_desc *desc,
                                 octavo_session **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* Adds a parameter or a linear. Parameters other than weights of linears are for
-   * octavo.optimizer/2; without it a host need not add them. Ids count from 0 in the order of
-   * accepted objects. OCTAVO_OK with a DECLINE verdict, as for a dtype or shape that the backend
-   * does not take, means that the host keeps the object in its own precision, or offers it again
-   * with other options; the session and *id are then unchanged. */
+   * octavo.optimizer/2; without it they need not be added, and are declined or have no slot. Ids
+   * count from 0 in the order of accepted objects. OCTAVO_OK with a DECLINE verdict, as for a dtype
+   * or shape that the backend does not take, means that the host keeps the object in its own
+   * precision, or offers it again with other options; the session and *id are then unchanged. */
   octavo_status (*add_parameter)(octavo_session *s, const octavo_parameter_desc *desc,
                                  octavo_verdict *verdict,
                                  uint32_t *id) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
   octavo_status (*add_linear)(octavo_session *s, const octavo_linear_desc *desc,
                               octavo_verdict *verdict,
                               uint32_t *id) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
-  /* Emits the slots and uses of the objects added since the last seal. What has been emitted never
-   * changes: a later seal adds pools of its own, and of the lists of earlier objects only the
-   * session's grows. Equal calls in equal order emit the same, ids included. */
+  /* Emits the slots and uses of the objects added since the last seal, which may be none. What has
+   * been emitted never changes: a later seal adds pools of its own, and of the lists of earlier
+   * objects only the session's grows. Equal calls in equal order emit the same, ids included. */
   octavo_status (*seal)(octavo_session *s,
                         const octavo_slot_sink *sink) OCTAVO_THREAD_CONTROL OCTAVO_PHASE_SETUP;
   /* Fills in the plan of a sealed linear. */

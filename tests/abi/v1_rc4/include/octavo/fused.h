@@ -29,9 +29,9 @@ typedef struct octavo_fused_forward_call {
 typedef struct octavo_fused {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_FUSED */
-  /* The workspace size of a fused forward call for M rows, with any prologue and dtype. Returns
-   * OCTAVO_UNSUPPORTED if the linear cannot be fused, since backward needs x
-   * (OCTAVO_LINEAR_NEEDS_X) or the kernels of the session decline one of the calls. */
+  /* The workspace size of a fused forward call for M rows, with any prologue and dtype. The answer
+   * OCTAVO_UNSUPPORTED, without a diagnostic, has two reasons: backward needs x
+   * (OCTAVO_LINEAR_NEEDS_X), or the kernels of the session decline one of the calls. */
   octavo_status (*workspace)(const octavo_session *s, uint32_t linear,
                              octavo_extent *out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   octavo_status (*linear_forward)(const octavo_session *s, const octavo_fused_forward_call *c)

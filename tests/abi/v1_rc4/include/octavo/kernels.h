@@ -81,10 +81,10 @@ struct octavo_kernels_caps {
  *
  *   call                                  flags            dtype and granularity
  *   gemm                                  layout           of a; b_dtype and b_granularity of b
- *   quantize                              flags            of the codes, once for each granularity
+ *   quantize (measuring only: any codes)  flags            of the codes, once for each granularity
  *   quantize_stats                        0                of the codes
- *   dequantize, compute_amax, sum_rows,   0                of `in`
- *     pack
+ *   dequantize, compute_amax, sum_rows,   0                of `in`; of pack the granularity is
+ *     pack                                                   not read
  *   prologue, prologue_quantize           0                of `in`; for the codes, ask of quantize
  *   delayed_scale_update                  history_flags    not read
  *   scale_from_amax, copy                 0                not read
@@ -139,7 +139,7 @@ struct octavo_quantize {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_QUANTIZE */
   void *stream;
-  const octavo_tensor *in;           /* [R, C] */
+  const octavo_tensor *in;           /* [R, C]; also codes, which a scale of 1 copies */
   const float *in_scale_inv;         /* one factor for all of `in`, in device memory; may be null */
   octavo_tensor *out;                /* [>= R, >= C]; may be null */
   octavo_tensor *out_t;              /* [>= C, >= R]; may be null */
@@ -151,8 +151,8 @@ struct octavo_quantize {
   float *amax;          /* accumulated (max); may be null */
   float *nonfinite;     /* set to 1 if `in` contains Inf or NaN, else unchanged; may be null */
   float format_max;     /* M of the rule: the largest value of the format (448, 57344, 65504), for
-                           a tensor also divided by 2^margin. 2^-126 to 65504, with blocks 1 to
-                           65504; not looked at with RULE_GIVEN */
+                           a tensor also divided by 2^margin. 2^-126 to 65504, with blocks (not rows)
+                           1 to 65504; not looked at with RULE_GIVEN */
   float window;         /* of `counter`; NaN: the rule in every call */
   uint32_t rule;        /* OCTAVO_RULE_... */
   uint32_t flags;       /* OCTAVO_QUANTIZE_... */
@@ -348,7 +348,7 @@ typedef struct octavo_pack {
   void *stream;
   const octavo_tensor *in; /* codes [N, K] */
   octavo_tensor *out;      /* [N rounded up to caps.pack_rows, K], stride K, the dtype of `in`; all
-                              of it is written. As b of a gemm it has N rows */
+                              is written, padding as they like. As b of a gemm it has N rows */
 } octavo_pack;
 
 /* Required: probe_device, open_device, close_device, describe, ability and workspace_bytes. Each

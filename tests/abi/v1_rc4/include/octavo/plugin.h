@@ -53,7 +53,7 @@ typedef struct octavo_plugin {
  * is always the same table. There is no init and no shutdown function, because all resources of a
  * plugin belong to its sessions. The plugin may keep the first `host` for calls without a
  * session, such as list_options; a session reports through octavo_session_desc.host. Returns
- * OCTAVO_INCOMPATIBLE if OCTAVO_HOST_FITS is 0. */
+ * OCTAVO_INCOMPATIBLE if OCTAVO_HOST_FITS is 0, and calls nothing of the host then. */
 OCTAVO_EXPORT octavo_status octavo_plugin_query_1(
     const octavo_host *host, const octavo_plugin **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
 

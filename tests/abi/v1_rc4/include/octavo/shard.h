@@ -53,7 +53,7 @@ typedef struct octavo_shard_call {
   void *workspace; /* plan.cast_workspace bytes */
 } octavo_shard_call;
 
-/* Arguments of place. */
+/* Arguments of place. It sets no NONFINITE, which `cast` did for its rows. */
 typedef struct octavo_gathered_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_GATHERED_CALL */
@@ -75,9 +75,9 @@ typedef struct octavo_shard {
   uint32_t kind; /* OCTAVO_KIND_SHARD */
   /* Returns OCTAVO_UNSUPPORTED, with a diagnostic that says why, if codes of such shards would
    * differ from those of the whole weight (a block of scales with rows on two ranks), if place
-   * could not record the telemetry of such a cast, if calls of training read the weight itself, or
-   * if the kernels of the session decline the calls that it takes; the host then gathers values.
-   * Ask again after a seal that adds a linear of the parameter. */
+   * could not record the telemetry of such a cast, if calls of training read the weight itself, if
+   * the kernels of the session decline calls that it takes, or for every division where a method
+   * has none; the host then gathers values. Ask again after a seal that adds a linear of it. */
   octavo_status (*plan)(const octavo_session *s,
                         octavo_shard_plan *plan) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   octavo_status (*measure)(const octavo_session *s,

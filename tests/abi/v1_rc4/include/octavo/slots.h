@@ -10,7 +10,7 @@
  * also on a CPU. A verb touches what its accesses state and nothing else: a host may protect the
  * rest during the call. A pool is a slot of the session with labels, a history also: its columns
  * belong to parameters or linears, whose name is the label. (slot name, label) identifies a column
- * in a session and over ranks, whichever seal emitted the pool.
+ * in a session and over ranks, so pools of parameters and of linears have different names.
  *
  * Checkpoints: a host saves the slots with OCTAVO_SLOT_CHECKPOINT, and its own tensors, directly
  * after end_step: accumulators are empty then. Loaded into a session with the same objects, in the
@@ -37,7 +37,7 @@ enum {
    * 1 .. L-1 go from oldest to newest. */
   OCTAVO_ROLE_AMAX_HISTORY = 9,
   OCTAVO_ROLE_COUNTER = 10,
-  OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight; recomputable, not saved */
+  OCTAVO_ROLE_WEIGHT_CACHE = 11, /* quantized weight, in any shape; recomputable, not saved */
   OCTAVO_ROLE_NONFINITE = 12, /* 1 if an Inf or NaN was cast since the last end_step, which clears
                               it; for one that was not cast 0 or 1. f32 [1, 1] with REDUCE and MAX,
                               emitted once in a session. Casts may saturate Inf, so a host skips the
@@ -106,8 +106,8 @@ enum {
    * not native a gradient that is not native either: hosts refuse the seal otherwise. */
   OCTAVO_SLOT_NATIVE = 2,
   OCTAVO_SLOT_REDUCE = 4, /* combined, before optimizer_step and end_step, over the ranks that
-                             have the same object, by name, and other rows of its data; of a
-                             pool each column likewise, by label (SUM may count equal rows again);
+                             have the same object, by name, with equal keys, and other rows of
+                             its data; of a pool each column, by label (SUM may count rows again);
                              a slot of the session without labels over all ranks. NaN stays NaN.
                              The amax of a weight needs it only if ranks have other rows of it.
                              OCTAVO_VERB_REDUCE is another thing: the reduction of gradients */

@@ -4,9 +4,9 @@
  * quantized tensor are always passed together with the scale_inv they were produced with.
  *
  * Alignment: `saved` and workspaces start at a multiple of OCTAVO_ALIGNMENT bytes. Every other
- * address (tensors, slots, columns of pooled slots) is a multiple of its element's size. Kernels
- * are fastest where tensors and slots also start at a multiple of OCTAVO_ALIGNMENT bytes. The
- * content of a workspace is undefined before and after a call; one of 0 bytes may be null.
+ * address (tensors, slots, columns of pooled slots) is a multiple of its element's size, or kernels
+ * answer OCTAVO_INVALID; they are fastest at multiples of OCTAVO_ALIGNMENT. The content of a
+ * workspace is undefined before and after a call; one of 0 bytes may be null.
  */
 #ifndef OCTAVO_TENSOR_H
 #define OCTAVO_TENSOR_H
@@ -71,8 +71,8 @@ enum {
   OCTAVO_BLOCK_32X32 = 6
 };
 
-/* The order of block scales in memory. Other orders are those of hardware; kernels refuse one that
- * they do not know. */
+/* The order of block scales in memory. Other orders are those of hardware, each with its size where
+ * it is defined; kernels refuse one that they do not know. */
 enum { OCTAVO_SCALES_ROW_MAJOR = 0 };
 
 /* The dequantization multipliers of a quantized tensor: value = code * scale_inv, and with a second
