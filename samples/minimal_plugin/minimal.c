@@ -35,6 +35,10 @@ static octavo_status fail(const octavo_session_desc *d, octavo_status code, cons
   return code;
 }
 
+static int is_plain(uint32_t dtype) {
+  return dtype == OCTAVO_F32 || dtype == OCTAVO_BF16 || dtype == OCTAVO_F16;
+}
+
 static void decide(octavo_verdict *v, uint32_t level, uint32_t reason, octavo_str text) {
   v->level = level;
   v->decision = reason == OCTAVO_REASON_NONE ? OCTAVO_ACCEPT : OCTAVO_DECLINE;
@@ -91,9 +95,10 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
     return fail(&s->desc, OCTAVO_INVALID, "add_parameter: expected flags 0..3 and reserved 0");
   if (d->rows < 1 || d->cols < 1 || d->rows > (INT64_MAX >> 16) / d->cols)
     return fail(&s->desc, OCTAVO_INVALID, "add_parameter: expected rows and cols from 1 on");
-  if (d->dtype != OCTAVO_F32 && d->dtype != OCTAVO_BF16 && d->dtype != OCTAVO_F16) {
+  const int has_gradient = !(d->flags & OCTAVO_PARAMETER_FROZEN);
+  if (!is_plain(d->dtype) || (has_gradient && !is_plain(d->gradient_dtype))) {
     decide(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_DTYPE,
-           TEXT("expected a float32, bfloat16 or float16 parameter"));
+           TEXT("expected a parameter and gradient of float32, bfloat16 or float16"));
     return OCTAVO_OK; /* declined: no id is used up and nothing is kept */
   }
   parameter *grown = realloc(s->parameters, (s->num_parameters + 1) * sizeof *grown);
@@ -261,7 +266,10 @@ static void forward(pass *p, const parameter *w, const octavo_forward_call *c) {
 }
 
 static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
-  if (c->linear >= s->sealed_linears) return OCTAVO_INVALID;
+  if (c->linear >= s->sealed_linears)
+    return fail(&s->desc, OCTAVO_INVALID, "linear_forward: expected a linear that was sealed");
+  if (!is_plain(c->x->dtype))
+    return fail(&s->desc, OCTAVO_UNSUPPORTED, "linear_forward: expected x in f32, bf16 or f16");
   pass p = {.desc = &s->desc, .stream = c->stream, .base = c->workspace};
   forward(&p, &s->parameters[s->linears[c->linear]], c);
   return p.status;
@@ -283,7 +291,8 @@ static void sum_rows(pass *p, const octavo_tensor *dy, octavo_tensor *sums, octa
 
 /* dx = dy w, dw += dy^T x, db += column sums of dy; what is null is not wanted. */
 static void backward(pass *p, const parameter *w, const octavo_backward_call *c) {
-  const int wgrad = c->dw && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
+  const int is_frozen = (w->flags & OCTAVO_PARAMETER_FROZEN) != 0;
+  const int wgrad = c->dw && !is_frozen && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
   const uint32_t accumulate = !(c->flags & OCTAVO_BACKWARD_OVERWRITE);
   const octavo_tensor weight = {c->slots[kWeight], w->rows, w->cols, w->cols, w->dtype, 0};
   const octavo_scale dy_scale_inv = take_scale(p), scale_inv = take_scale(p);
@@ -307,7 +316,10 @@ static void backward(pass *p, const parameter *w, const octavo_backward_call *c)
 }
 
 static octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
-  if (c->linear >= s->sealed_linears) return OCTAVO_INVALID;
+  if (c->linear >= s->sealed_linears)
+    return fail(&s->desc, OCTAVO_INVALID, "linear_backward: expected a linear that was sealed");
+  if (!is_plain(c->dy->dtype))
+    return fail(&s->desc, OCTAVO_UNSUPPORTED, "linear_backward: expected dy in f32, bf16 or f16");
   pass p = {.desc = &s->desc, .stream = c->stream, .base = c->workspace};
   backward(&p, &s->parameters[s->linears[c->linear]], c);
   return p.status;
@@ -349,8 +361,9 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
 }
 
 static octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
-  (void)s, (void)c; /* there is no weight cache */
-  return OCTAVO_OK;
+  if (c->parameter >= s->sealed_parameters)
+    return fail(&s->desc, OCTAVO_INVALID, "quantize_weight: expected a parameter that was sealed");
+  return OCTAVO_OK; /* there is no weight cache */
 }
 
 /* Current scaling carries nothing from step to step; only the overflow flag is cleared. */

@@ -115,7 +115,8 @@ NOT_AS_PLUGIN = {"kUnsteadyOptions", "kWritesStepElsewhere", "kFirstCallFlag", "
                  "kBackwardNeedsOrder", "kSharedAcrossSessions", "kEmptyKeepsDw", "kCurrentScaling", "kDwOverwrites",
                  "kPaddingShows", "kCurrentCallMember", "kOneRowOff", "kManyRows", "kManyCalls", "kBackwardUsesLastM",
                  "kTailRows", "kTiedOverwrites", "kSavedByAddress", "kDependsOnAddress", "kDbTwice",
-                 "kWeightOfForward", "kKeepsAddress"}
+                 "kWeightOfForward", "kKeepsAddress", "kFusedOfNoKind", "kFusedLacksFunction", "kListsOn",
+                 "kNarrowDwOverwrites"}
 # liboctavo reads the text first, and may end there.
 OTHER_TEXT = {"kTextHuge": ""}
 

@@ -85,7 +85,8 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
     return fail(&s->desc, OCTAVO_INVALID, "a parameter has a shape and known flags");
   if (s->num_parameters == CAPACITY)
     return fail(&s->desc, OCTAVO_NO_RESOURCE, "no more than 64 parameters");
-  if (d->dtype != OCTAVO_F32 || d->gradient_dtype != OCTAVO_F32) {
+  const int has_gradient = !(d->flags & OCTAVO_PARAMETER_FROZEN);
+  if (d->dtype != OCTAVO_F32 || (has_gradient && d->gradient_dtype != OCTAVO_F32)) {
     answer(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_DTYPE,
            (octavo_str)OCTAVO_STR("expected a float32 parameter and gradient"));
     return OCTAVO_OK;
@@ -233,8 +234,13 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
   return OCTAVO_OK;
 }
 
+static int is_plain(const octavo_tensor *t) {
+  return t->dtype == OCTAVO_F32 || t->dtype == OCTAVO_BF16 || t->dtype == OCTAVO_F16;
+}
+
 static octavo_status quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
-  (void)s, (void)c;
+  if (c->parameter >= s->sealed_parameters)
+    return fail(&s->desc, OCTAVO_INVALID, "no such parameter is sealed");
   return OCTAVO_OK;
 }
 
@@ -246,6 +252,7 @@ static octavo_tensor weight_of(const octavo_session *s, uint32_t linear, void *c
 static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
   if (c->linear >= s->sealed_linears)
     return fail(&s->desc, OCTAVO_INVALID, "no such linear is sealed");
+  if (!is_plain(c->x)) return fail(&s->desc, OCTAVO_UNSUPPORTED, "x has values, not codes");
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
   octavo_gemm call = product(c->stream, c->x, &w, c->y, c->workspace, 0);
   call.bias = c->bias;
@@ -275,6 +282,7 @@ static octavo_status sum_bias(const octavo_session *s, const octavo_backward_cal
 static octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
   if (c->linear >= s->sealed_linears)
     return fail(&s->desc, OCTAVO_INVALID, "no such linear is sealed");
+  if (!is_plain(c->dy)) return fail(&s->desc, OCTAVO_UNSUPPORTED, "dy has values, not codes");
   const octavo_kernels *k = s->desc.kernels;
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
   void *workspace = (uint8_t *)c->workspace + sums_bytes(w.rows);
@@ -283,7 +291,9 @@ static octavo_status linear_backward(const octavo_session *s, const octavo_backw
     const octavo_gemm call = product(c->stream, c->dy, &w, c->dx, workspace, OCTAVO_GEMM_B_KN);
     status = k->gemm(s->desc.kernels_ctx, &call);
   }
-  if (status == OCTAVO_OK && c->dw != NULL && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT)) {
+  const int is_frozen = (s->parameters[s->linears[c->linear]].flags & OCTAVO_PARAMETER_FROZEN) != 0;
+  if (status == OCTAVO_OK && c->dw != NULL && !is_frozen &&
+      !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT)) {
     octavo_gemm call =
         product(c->stream, c->dy, c->x, c->dw, workspace, OCTAVO_GEMM_A_KM | OCTAVO_GEMM_B_KN);
     call.accumulate = !(c->flags & OCTAVO_BACKWARD_OVERWRITE);

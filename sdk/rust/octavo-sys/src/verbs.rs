@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 use crate::backend::Backend;
 use crate::barrier::{Done, Error};
 use crate::calls::{Addresses, BackwardCall, ForwardCall, StepCall, WeightCall};
+use crate::device::is_plain;
 use crate::growable::{give, take};
 use crate::operands::{Floats, Tensor};
 use crate::pass::{bytes_of, Buffer, Pass};
@@ -168,11 +169,12 @@ pub(crate) fn declined_flag(dtype: u32) -> u32 {
 }
 
 fn refuse_declined(declined: u32, linear: &Linear, operands: &[Option<Tensor<'_>>]) -> Done {
-    if operands.iter().flatten().all(|t| declined_flag(t.dtype()) & declined == 0) {
+    let takes = |t: &Tensor<'_>| is_plain(t.dtype()) && declined_flag(t.dtype()) & declined == 0;
+    if operands.iter().flatten().all(takes) {
         return Ok(());
     }
     Err(Error::unsupported(format!(
-        "{}: expected a dtype that the plan does not decline, found one of OCTAVO_LINEAR_DECLINES_...; convert before the call",
+        "{}: expected f32, bf16 or f16 that the plan does not decline (OCTAVO_LINEAR_DECLINES_...), found another dtype; convert before the call",
         linear.name
     )))
 }
