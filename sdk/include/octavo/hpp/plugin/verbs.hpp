@@ -30,6 +30,15 @@ inline void refuse_declined(uint32_t declined, const Linear &l,
                       "decline by OCTAVO_LINEAR_DECLINES_...; convert before the call");
 }
 
+// Of a bias, dw or db, which may be null.
+inline void refuse_codes(const Linear &l, const octavo_tensor *t) {
+  if (t != nullptr && !is_plain_dtype(t->dtype))
+    throw Error(
+        OCTAVO_UNSUPPORTED,
+        about(l.name) +
+            "expected bias, dw and db in float32, bfloat16 or float16, found another dtype");
+}
+
 template <typename Self, typename OptionsType>
 const Linear &Backend<Self, OptionsType>::checked(const octavo_forward_call &c) const {
   if (c.linear >= objects_.sealed_linears) throw Error(OCTAVO_INVALID, "expected a sealed linear");
@@ -52,6 +61,7 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_forward_call &c) 
                 "flag where a backward follows");
   const octavo_tensor *const pair[] = {c.x, c.y};
   refuse_declined(self_of(l).declined_, l, pair);
+  refuse_codes(l, c.bias);
   return l;
 }
 
@@ -77,6 +87,8 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_backward_call &c)
     throw Error(OCTAVO_INVALID, "expected dw [N, K] with the N and K of the weight [N, K]");
   const octavo_tensor *const pair[] = {c.dy, c.dx};
   refuse_declined(self_of(l).declined_, l, pair);
+  refuse_codes(l, takes_dw ? c.dw : nullptr);
+  refuse_codes(l, c.db);
   return l;
 }
 
