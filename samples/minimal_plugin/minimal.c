@@ -84,8 +84,7 @@ static octavo_status open_session(const octavo_session_desc *d, octavo_session *
 }
 
 static void close_session(octavo_session *s) {
-  free(s->parameters);
-  free(s->linears);
+  free(s->parameters), free(s->linears);
   free(s);
 }
 
@@ -95,8 +94,8 @@ static octavo_status add_parameter(octavo_session *s, const octavo_parameter_des
     return fail(&s->desc, OCTAVO_INVALID, "add_parameter: expected flags 0..3 and reserved 0");
   if (d->rows < 1 || d->cols < 1 || d->rows > (INT64_MAX >> 16) / d->cols)
     return fail(&s->desc, OCTAVO_INVALID, "add_parameter: expected rows and cols from 1 on");
-  const int has_gradient = !(d->flags & OCTAVO_PARAMETER_FROZEN);
-  if (!is_plain(d->dtype) || (has_gradient && !is_plain(d->gradient_dtype))) {
+  if (!is_plain(d->dtype) ||
+      (!(d->flags & OCTAVO_PARAMETER_FROZEN) && !is_plain(d->gradient_dtype))) {
     decide(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_DTYPE,
            TEXT("expected a parameter and gradient of float32, bfloat16 or float16"));
     return OCTAVO_OK; /* declined: no id is used up and nothing is kept */
@@ -122,8 +121,7 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, 
   }
   uint32_t *grown = realloc(s->linears, (s->num_linears + 1) * sizeof *grown);
   if (!grown) return fail(&s->desc, OCTAVO_NO_RESOURCE, "add_linear: no memory");
-  s->linears = grown;
-  grown[s->num_linears] = d->weight;
+  s->linears = grown, grown[s->num_linears] = d->weight;
   *id = s->num_linears++;
   decide(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_NONE, (octavo_str){NULL, 0});
   return OCTAVO_OK;
@@ -233,8 +231,7 @@ static void quantize(pass *p, const octavo_tensor *in, octavo_tensor *codes, oct
                      const octavo_scale *scale_inv, float *nonfinite) {
   octavo_quantize call = {.size = sizeof call, .kind = OCTAVO_KIND_QUANTIZE, .stream = p->stream};
   call.in = in, call.out = codes, call.out_t = codes_t;
-  call.out_scale_inv = scale_inv, call.nonfinite = nonfinite;
-  call.rule = OCTAVO_RULE_QUOTIENT;
+  call.out_scale_inv = scale_inv, call.nonfinite = nonfinite, call.rule = OCTAVO_RULE_QUOTIENT;
   call.format_max = (codes ? codes : codes_t)->dtype == OCTAVO_E5M2 ? 57344.0f : 448.0f;
   call.workspace = take(p, 0);
   if (p->status) return;
@@ -248,8 +245,7 @@ static void gemm(pass *p, const octavo_tensor *a, const octavo_scale *a_scale_in
   octavo_gemm call = {.size = sizeof call, .kind = OCTAVO_KIND_GEMM, .stream = p->stream};
   call.a = a, call.a_scale_inv = a_scale_inv;
   call.b = b, call.b_scale_inv = b_scale_inv;
-  call.d = d, call.bias = bias, call.accumulate = accumulate;
-  call.workspace = take(p, 0);
+  call.d = d, call.bias = bias, call.accumulate = accumulate, call.workspace = take(p, 0);
   if (p->status) return;
   p->status = p->base ? p->desc->kernels->gemm(p->desc->kernels_ctx, &call) : measure(p, &call);
 }
@@ -285,13 +281,12 @@ static void sum_rows(pass *p, const octavo_tensor *dy, octavo_tensor *sums, octa
       sizeof convert, OCTAVO_KIND_DEQUANTIZE, p->stream, sums, NULL, db, accumulate, 0};
   if (!p->status)
     p->status = p->base ? kernels->sum_rows(p->desc->kernels_ctx, &sum) : measure(p, &sum);
-  if (!p->base) return;
-  if (!p->status) p->status = kernels->dequantize(p->desc->kernels_ctx, &convert);
+  if (p->base && !p->status) p->status = kernels->dequantize(p->desc->kernels_ctx, &convert);
 }
 
 /* dx = dy w, dw += dy^T x, db += column sums of dy; what is null is not wanted. */
 static void backward(pass *p, const parameter *w, const octavo_backward_call *c) {
-  const int is_frozen = (w->flags & OCTAVO_PARAMETER_FROZEN) != 0;
+  const int is_frozen = w->flags & OCTAVO_PARAMETER_FROZEN;
   const int wgrad = c->dw && !is_frozen && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
   const uint32_t accumulate = !(c->flags & OCTAVO_BACKWARD_OVERWRITE);
   const octavo_tensor weight = {c->slots[kWeight], w->rows, w->cols, w->cols, w->dtype, 0};
@@ -337,8 +332,7 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
     return fail(&s->desc, OCTAVO_INVALID, "linear_plan: expected a linear that was sealed");
   const parameter *w = &s->parameters[s->linears[linear]];
   void *const slots[2] = {NULL, NULL};
-  pass to[2] = {{.desc = &s->desc}, {.desc = &s->desc}};
-  pass back[2] = {{.desc = &s->desc}, {.desc = &s->desc}};
+  pass to[2] = {{.desc = &s->desc}, {.desc = &s->desc}}, back[2] = {to[0], to[0]};
   for (int i = 0; i < 2; ++i) {
     octavo_tensor x = {NULL, 256 * (i + 1), w->cols, w->cols, OCTAVO_F32, 0};
     octavo_tensor y = {NULL, 256 * (i + 1), w->rows, w->rows, OCTAVO_F32, 0};
@@ -356,7 +350,6 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
   out->saved = (octavo_extent){1, 0, 0};
   out->forward_workspace = extent_of(&to[0], &to[1]);
   out->backward_workspace = extent_of(&back[0], &back[1]);
-  out->weight_workspace = 0;
   return OCTAVO_OK;
 }
 
