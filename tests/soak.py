@@ -73,7 +73,7 @@ CAMPAIGNS = [
              57000),
     Campaign("steps", "plugins of the C++ headers, trained for 150 steps", r"^Package\.cpp_(headers|plugins_train_150)", 1),
     Campaign("devices", "guides, frameworks and checks of conformance on the fake device",
-             r"^(Python\.fake_device\.(accelerate(_class)?|again|ddp|guide_.*|lightning|models|patterns|real_weights|trainer)"
+             r"^(Python\.fake_device\.(accelerate(_class)?|again|coupling_weights|ddp|guide_.*|lightning|models|patterns|real_weights|trainer)"
              r"|conformance\.(te\.cuda\.(block|current|mx|rowwise)|msamp\.cuda\.o3)\.(access|grouped|purity\.(arguments|order|sessions)))$",
              40),
     Campaign("models", "models prepared and restored in one process, which leave no memory, descriptor or thread behind",
