@@ -64,14 +64,24 @@ void check_end_steps(const Context &context) {
              " after end_step three times in a row");
 }
 
+// A verb that must not succeed, with one operand in another dtype.
+void call_in(Host &host, Batch &batch, Matrix &operand, uint32_t dtype, const std::string &name,
+             void (Host::*verb)(Batch &, const Call &), octavo_status expected) {
+  Call refused;
+  refused.expected = expected;
+  const std::string own_name = std::exchange(batch.name, name);
+  const uint32_t own = std::exchange(operand.tensor.dtype, dtype);
+  (host.*verb)(batch, refused);
+  operand.tensor.dtype = own;
+  batch.name = own_name;
+}
+
 // A dtype that the plan declines is answered, and nothing is written.
 void check_declined(const Context &context) {
   Standard standard(context);
   Host &host = standard.host;
   host.train_step();
   host.quantize_weights();
-  Call refused;
-  refused.expected = OCTAVO_UNSUPPORTED;
   for (Batch &batch : host.batches()) {
     const uint32_t flags = standard.session.linears()[batch.spec.linear].plan.flags;
     const uint32_t declined = flags & (OCTAVO_LINEAR_DECLINES_F32 | OCTAVO_LINEAR_DECLINES_BF16 |
@@ -79,15 +89,11 @@ void check_declined(const Context &context) {
     if (declined == 0) continue;
     host.forward(batch);
     const Snapshot before = host.arena().snapshot();
-    const std::string name = batch.name;
     const auto refuses = [&](Matrix &operand, const char *what, uint32_t dtype, auto verb) {
-      const uint32_t own = std::exchange(operand.tensor.dtype, dtype);
-      batch.name =
-          text(name, " with ", what, " in ", dtype_name(dtype), ", which the plan declines,");
-      (host.*verb)(batch, refused);
-      operand.tensor.dtype = own;
-      expect_equal(host.arena(), before, host.arena().snapshot(), text("a call of ", batch.name));
-      batch.name = name;
+      const std::string name =
+          text(batch.name, " with ", what, " in ", dtype_name(dtype), ", which the plan declines,");
+      call_in(host, batch, operand, dtype, name, verb, OCTAVO_UNSUPPORTED);
+      expect_equal(host.arena(), before, host.arena().snapshot(), text("a call of ", name));
     };
     for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16}) {
       if ((declined & declined_flag(dtype)) == 0) continue;
@@ -105,19 +111,13 @@ void check_other_dtypes(const Context &context) {
   Host &host = standard.host;
   host.train_step();
   host.quantize_weights();
-  Call refused;
-  refused.expected = kAnyFailure;
   const Snapshot clean = host.arena().snapshot();
   for (Batch &batch : host.batches()) {
-    const std::string name = batch.name;
     const auto refuses = [&](Matrix &operand, const char *what, auto verb) {
       if (operand.tensor.data == nullptr) return;
       for (const uint32_t dtype : {OCTAVO_E4M3FN, 0x0611u}) {
-        const uint32_t own = std::exchange(operand.tensor.dtype, dtype);
-        batch.name = text(name, " with ", what, " in ", dtype_name(dtype));
-        (host.*verb)(batch, refused);
-        operand.tensor.dtype = own;
-        batch.name = name;
+        call_in(host, batch, operand, dtype,
+                text(batch.name, " with ", what, " in ", dtype_name(dtype)), verb, kAnyFailure);
         host.arena().restore(clean);
       }
     };
