@@ -1,39 +1,19 @@
 // train_gpt as processes with torchrun's variables, on liboctavo_nccl, a fake NCCL and a CUDA
 // runtime of the CPU: the numbers and files of ranks as threads, and how they find each other.
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <memory>
 
 #include "tests/samples/program_run.h"
 #include "tests/samples/ranked_files.h"
+#include "tests/support/held_port.h"
 
 namespace gpt_test {
 namespace {
 
+using octavo::test::HeldPort;
 using testing::HasSubstr;
-
-int bound_socket(uint16_t port, uint16_t *found) {
-  const int file = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in a = {};
-  a.sin_family = AF_INET;
-  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  a.sin_port = htons(port);
-  socklen_t size = sizeof a;
-  EXPECT_EQ(bind(file, reinterpret_cast<sockaddr *>(&a), size), 0);
-  EXPECT_EQ(getsockname(file, reinterpret_cast<sockaddr *>(&a), &size), 0);
-  *found = ntohs(a.sin_port);
-  return file;
-}
-
-std::string free_port() {
-  uint16_t port = 0;
-  close(bound_socket(0, &port));
-  return std::to_string(port);
-}
 
 // env(1) with these variables in front of the program.
 std::vector<std::string> environment(const std::vector<std::string> &variables) {
@@ -54,12 +34,11 @@ std::vector<std::string> variables(int rank, int world, const std::string &port)
 // The ranks of a world, each a program with outputs of its own.
 class Ranks {
  public:
-  Ranks(int world, const std::vector<std::string> &arguments,
-        const std::string &port = free_port()) {
+  Ranks(int world, const std::vector<std::string> &arguments) {
     for (int rank = 0; rank < world; ++rank)
-      programs_.push_back(std::make_unique<ChildProgram>(arguments, false,
-                                                         environment(variables(rank, world, port)),
-                                                         "rank" + std::to_string(rank)));
+      programs_.push_back(std::make_unique<ChildProgram>(
+          arguments, false, environment(variables(rank, world, port_.text())),
+          "rank" + std::to_string(rank)));
   }
   ChildProgram &at(size_t rank) { return *programs_[rank]; }
   std::vector<Finished> wait() {
@@ -69,6 +48,7 @@ class Ranks {
   }
 
  private:
+  HeldPort port_;
   std::vector<std::unique_ptr<ChildProgram>> programs_;
 };
 
@@ -144,15 +124,16 @@ TEST(NcclTraining, ranks_that_do_not_find_each_other_are_refused) {
                                           name);
   };
   // Alone of two.
-  expect_refused(start(0, 2, free_port(), "root")->wait(),
+  const HeldPort alone;
+  expect_refused(start(0, 2, alone.text(), "root")->wait(),
                  {"2 ranks in time", "found:    1 of them"});
-  expect_refused(start(1, 2, free_port(), "guest")->wait(),
+  expect_refused(start(1, 2, alone.text(), "guest")->wait(),
                  {"rank 1 at localhost:", "rank 0 in time"});
   // Two with one rank, and one of another world.
   for (const auto &[rank, world] : {std::pair(1, 3), std::pair(1, 2)}) {
-    const std::string port = free_port();
-    auto root = start(0, 3, port, "root"), first = start(1, 3, port, "first"),
-         second = start(rank, world, port, "second");
+    const HeldPort port;
+    auto root = start(0, 3, port.text(), "root"), first = start(1, 3, port.text(), "first"),
+         second = start(rank, world, port.text(), "second");
     expect_refused(root->wait(), {"each rank below 3 once"});
     // Who comes when rank 0 has gone finds nobody.
     const Finished one = first->wait(), other = second->wait();
@@ -161,15 +142,13 @@ TEST(NcclTraining, ranks_that_do_not_find_each_other_are_refused) {
     EXPECT_THAT(one.errors + other.errors, HasSubstr("each rank below 3 once"));
   }
   // Another program has the port, as torchrun's own store; then the next one is taken.
-  uint16_t port = 0;
-  const int taken = bound_socket(0, &port);
-  listen(taken, 4);
-  expect_refused(start(0, 2, std::to_string(port), "root")->wait(),
+  const HeldPort taken;
+  taken.occupy();
+  expect_refused(start(0, 2, taken.text(), "root")->wait(),
                  {"an address of this machine with a free port", "in use"});
-  auto own = variables(0, 1, std::to_string(port));
+  auto own = variables(0, 1, taken.text());
   own.push_back("TORCHELASTIC_USE_AGENT_STORE=True");
   EXPECT_EQ(ChildProgram(with, false, environment(own)).wait().exit_code, 0);
-  close(taken);
 }
 
 }  // namespace

@@ -30,10 +30,17 @@ def apart(group):
         sys.path.append(str(folder))
 
 
+_held = []
+
+
 def _port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that the system gives to nobody else while this program runs: bound, but not listening. The ranks' store
+    sets SO_REUSEADDR, and binds it too."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    _held.append(held)
+    return held.getsockname()[1]
 
 
 def _rank_main(main, folder, rank, world, port):

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "octavo/torch/error.h"
+#include "tests/support/held_port.h"
 
 namespace {
 
@@ -56,8 +57,7 @@ class Restart : public testing::Test {
   }
   // Of each rank. Stopped processes end once the others have.
   std::vector<End> run(int ranks, const std::string &name, std::vector<std::string> arguments) {
-    static int port = 20000 + getpid() % 20000;
-    ++port;
+    const octavo::test::HeldPort port;
     fs::create_directories(folder_ / name);
     arguments.insert(arguments.begin(), {OCTAVO_RESTART_HOST, (folder_ / name).string()});
     std::vector<char *> argv;
@@ -69,7 +69,7 @@ class Restart : public testing::Test {
       setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
       setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
       setenv("MASTER_ADDR", "127.0.0.1", 1);
-      setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+      setenv("MASTER_PORT", port.text().c_str(), 1);
       posix_spawn_file_actions_t actions;
       posix_spawn_file_actions_init(&actions);
       posix_spawn_file_actions_addopen(&actions, 2, said(name, rank).c_str(),

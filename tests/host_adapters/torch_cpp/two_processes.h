@@ -5,21 +5,44 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
+
+#include "tests/support/held_port.h"
 
 namespace testing_torch {
 
-// test: "Suite.case", with these variables ("A=1 B=2") in its environment. The exit status, 0 when
-// both passed. Each call has a port of its own.
-inline int in_two_processes(const std::string &test, const std::string &variables) {
-  static int port = 20000 + getpid() % 20000;
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string child = program + " --gtest_filter=" + test + " 1>&2";
+// test: "Suite.case", with these variables ("A=1 B=2") in its environment. Empty when both passed;
+// otherwise how each of the two ended, and all that it printed.
+inline std::string in_two_processes(const std::string &test, const std::string &variables) {
+  namespace fs = std::filesystem;
+  const octavo::test::HeldPort port;
+  const std::string program = fs::read_symlink("/proc/self/exe").string();
+  const fs::path folder = fs::temp_directory_path() / ("octavo_two_" + std::to_string(getpid()));
+  fs::create_directories(folder);
+  const auto log = [&](int rank) { return (folder / std::to_string(rank)).string(); };
+  const auto child = [&](int rank) {
+    const std::string number = std::to_string(rank);
+    return "RANK=" + number + " LOCAL_RANK=" + number + " " + program + " --gtest_filter=" + test +
+           " > " + log(rank) + " 2>&1; echo $? > " + log(rank) + ".status";
+  };
   const std::string command =
-      "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(++port) + " " +
-      variables + "; RANK=1 LOCAL_RANK=1 " + child + " & other=$!; RANK=0 LOCAL_RANK=0 " + child +
-      "; main=$?; wait $other && exit $main";
-  return std::system(command.c_str());
+      "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port.text() + " " + variables +
+      "; (" + child(1) + ") & " + child(0) + "; wait";
+  std::ostringstream failed;
+  if (std::system(command.c_str()) != 0) failed << "the shell failed\n";
+  for (const int rank : {0, 1}) {
+    std::string status;
+    std::ifstream(log(rank) + ".status") >> status;
+    if (status == "0") continue;
+    failed << "a process ended with status " << status << " (above 128: a signal)\n";
+  }
+  if (!failed.str().empty())
+    for (const int rank : {0, 1})
+      failed << "rank " << rank << ":\n" << std::ifstream(log(rank)).rdbuf() << '\n';
+  fs::remove_all(folder);
+  return failed.str();
 }
 
 }  // namespace testing_torch
