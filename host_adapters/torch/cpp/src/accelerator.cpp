@@ -48,12 +48,10 @@ void check_equal(ProcessGroup &group, const std::vector<Shared> &values) {
   const std::vector<at::Tensor> all = group.all_gather(own, "all_gather of checksums of the model");
   for (size_t rank = 1; rank < all.size(); ++rank)
     for (size_t i = 0; i < values.size(); ++i)
-      if (all[rank].const_data_ptr<int64_t>()[i] != all[0].const_data_ptr<int64_t>()[i]) {
-        group.all_have_heard();
+      if (all[rank].const_data_ptr<int64_t>()[i] != all[0].const_data_ptr<int64_t>()[i])
         throw Error(OCTAVO_WRONG_STATE, "the processes: expected " + values[i].what +
                                             " of rank 0 in every process, found another on rank " +
                                             std::to_string(rank) + "; " + values[i].remedy);
-      }
 }
 
 constexpr const char *kSucceeded = "succeeded";
@@ -84,15 +82,13 @@ void check_gpus(ProcessGroup &group, const at::Device &device) {
   for (size_t rank = 1; rank < all.size(); ++rank)
     for (size_t other = 0; other < rank; ++other)
       if (const auto *one = all[rank].const_data_ptr<int64_t>();
-          *one != 0 && *one == *all[other].const_data_ptr<int64_t>()) {
-        group.all_have_heard();
+          *one != 0 && *one == *all[other].const_data_ptr<int64_t>())
         throw Error(OCTAVO_FAILED_DEVICE,
                     "the processes: expected a GPU for each, found ranks " + std::to_string(other) +
                         " and " + std::to_string(rank) +
                         " on one; call module->to(torch::Device(torch::kCUDA, "
                         "accelerator.local_process_index())) before prepare(), and start at most "
                         "one process for each GPU");
-      }
 }
 
 // The backend with its plugin file, the options, and the layers that run in FP8.

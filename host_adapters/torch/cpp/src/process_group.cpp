@@ -147,13 +147,6 @@ void ProcessGroup::barrier(const char *what) {
   if (world_ > 1) answered(what, [&] { backends_->gloo->barrier()->wait(); });
 }
 
-void ProcessGroup::all_have_heard() noexcept {
-  try {
-    barrier("all_have_heard()");
-  } catch (const std::exception &) {  // the refusal itself says more
-  }
-}
-
 ProcessGroup::Wait ProcessGroup::start(uint32_t collective, const at::Tensor &send,
                                        const at::Tensor &recv, const char *what) {
   return answered(what, [&]() -> Wait {

@@ -49,9 +49,6 @@ class ProcessGroup {
   // One tensor of each rank, in their order; equal shapes.
   std::vector<at::Tensor> all_gather(const at::Tensor &tensor, const char *what);
   void barrier(const char *what);
-  // Before every process throws one refusal: a process that ends with data unread resets the
-  // connections of others, which would then not hear the reason.
-  void all_have_heard() noexcept;
 
   // Waits for a collective to end; called once.
   using Wait = std::function<void()>;

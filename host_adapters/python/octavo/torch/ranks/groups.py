@@ -1,6 +1,5 @@
 """The ranks that train together: which ones, whether they train the same thing on devices that can communicate, and
 collectives that name what they wait for."""
-import contextlib
 import hashlib
 import weakref
 import zlib
@@ -289,13 +288,6 @@ def digest_of(session, with_values):
             int(session.owners is not None), _number(repr(names)), _number(repr(shapes)), _values(session) if with_values else 0]
 
 
-def _all_have_heard(group):
-    """Before every rank raises one refusal: a process that ends with data unread resets the connections of others,
-    which would then not hear the reason."""
-    with contextlib.suppress(RuntimeError):  # the refusal itself says more
-        dist.barrier(group=group)
-
-
 def compare_ranks(session, group, with_values=True):
     """Raises StateError on every rank of the group unless all digests are equal, and before that what
     check_gpus raises: this is the first collective of a session."""
@@ -307,7 +299,6 @@ def compare_ranks(session, group, with_values=True):
     for rank, other in enumerate(every):
         for i, (what, remedy) in enumerate(_PARTS):
             if other[1 + i] != every[0][1 + i]:
-                _all_have_heard(group)
                 raise StateError(
                     f"the ranks: expected {what} of rank 0 on every rank, found others on rank {rank} "
                     f"({int(every[0][0])} and {int(other[0])} FP8 layers); {remedy}")
