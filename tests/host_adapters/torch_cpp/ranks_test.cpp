@@ -175,4 +175,17 @@ TEST(Ranks, AnIncompleteEnvironmentIsRefused) {
   unsetenv("WORLD_SIZE");
 }
 
+TEST(Ranks, APortThatAnotherProgramHasIsRefused) {
+  const octavo::test::HeldPort port;
+  port.occupy();
+  setenv("WORLD_SIZE", "2", 1);
+  setenv("RANK", "0", 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", port.text().c_str(), 1);
+  EXPECT_EQ(testing_torch::status_of([] { Accelerator accelerator; },
+                                     "MASTER_PORT to a port that no other program has"),
+            OCTAVO_FAILED_DEVICE);
+  for (const char *name : {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"}) unsetenv(name);
+}
+
 }  // namespace

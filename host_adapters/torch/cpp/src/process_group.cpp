@@ -88,11 +88,22 @@ ProcessGroup::ProcessGroup(std::chrono::seconds timeout)
   gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(
       address == "localhost" || address == "127.0.0.1" ? "127.0.0.1" : ""));
   gloo->timeout = timeout_;
+  const auto of_all = answered("meeting of the ranks", [&] {
+    try {
+      return c10::make_intrusive<c10d::TCPStore>(address, options);
+    } catch (const c10::Error &e) {
+      if (!options.isServer) throw;
+      throw Error(OCTAVO_FAILED_DEVICE, "the store of the ranks: expected to listen at " + address +
+                                            ":" + std::to_string(options.port) +
+                                            ", found: " + e.what_without_backtrace() +
+                                            "; start rank 0 on the machine of MASTER_ADDR, and set "
+                                            "MASTER_PORT to a port that no other program has");
+    }
+  });
   answered("meeting of the ranks", [&] {
     // torchrun keeps its store from one start of the ranks to the next.
     auto store = c10::make_intrusive<c10d::PrefixStore>(
-        "octavo/" + variable("TORCHELASTIC_RESTART_COUNT"),
-        c10::make_intrusive<c10d::TCPStore>(address, options));
+        "octavo/" + variable("TORCHELASTIC_RESTART_COUNT"), of_all);
     backends_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank_),
                                                                   static_cast<int>(world_), gloo);
   });
