@@ -261,11 +261,13 @@ TEST(MsampRefuses, operands_that_do_not_fit_the_weight) {
   m.seal();
   Matrix narrow = rough_matrix(4, 12, 2, 1.0f), x = rough_matrix(4, 16, 2, 1.0f), y, dx;
   EXPECT_EQ(m.forward(linear, narrow, y), OCTAVO_INVALID);
-  EXPECT_THAT(m.error(), HasSubstr("expected x [M, K] and y [M, N]"));
+  EXPECT_THAT(m.error(),
+              HasSubstr("expected x of [4, 16] with a stride of 16 or more, found [4, 12]"));
   ASSERT_EQ(m.forward(linear, x, y), OCTAVO_OK) << m.error();
   Matrix short_dy = rough_matrix(4, 5, 3, 1.0f);
   EXPECT_EQ(m.backward(linear, short_dy, dx), OCTAVO_INVALID);
-  EXPECT_THAT(m.error(), HasSubstr("expected dy [M, N] and dx [M, K]"));
+  EXPECT_THAT(m.error(),
+              HasSubstr("expected dy of [4, 8] with a stride of 8 or more, found [4, 5]"));
 }
 
 }  // namespace

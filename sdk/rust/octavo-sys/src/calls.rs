@@ -119,12 +119,11 @@ impl<'c> BackwardCall<'c> {
         if self.m() == 0 {
             return Ok(Tensor::new(null_mut(), 0, self.k(), self.dy.dtype()));
         }
-        match self.x {
-            Some(x) if x.rows() == self.m() && x.cols() == self.k() => Ok(x),
-            _ => Err(Error::invalid(
+        self.x.ok_or_else(|| {
+            Error::invalid(
                 "expected x [M, K] of the forward call, since the plan says OCTAVO_LINEAR_NEEDS_X",
-            )),
-        }
+            )
+        })
     }
     /// Of dw and db: whether they are added to.
     pub fn accumulates(&self) -> bool {

@@ -53,10 +53,10 @@ impl<B: Backend> Session<B> {
         let (linear, weight, plan) = self.sealed(c.linear)?;
         let (n, k) = (weight.rows, weight.cols);
         let (x, y) = match (Tensor::of(c.x), Tensor::of(c.y)) {
-            (Some(x), Some(y)) if has_rows(x, k) && has_rows(y, n) && x.rows() == y.rows() => (x, y),
+            (Some(x), Some(y)) if has_rows(x) => (x, y),
             _ => {
                 return Err(Error::invalid(
-                    "expected x [M, K] and y [M, N] with M from 0 to 2^40 and the K and N of the weight [N, K]",
+                    "expected x [M, K] and y [M, N] with M from 0 to 2^40, found null or another M",
                 ))
             }
         };
@@ -65,8 +65,11 @@ impl<B: Backend> Session<B> {
                 "expected saved null with OCTAVO_FORWARD_EVALUATION, found an address; drop the flag where a backward follows",
             ));
         }
-        refuse_declined(plan.flags, linear, &[Some(x), Some(y)])?;
         let m = x.rows();
+        let bias = Tensor::of(c.bias);
+        check_matrix(linear, "x", Some(x), (m, k), plan.flags)?;
+        check_matrix(linear, "y", Some(y), (m, n), plan.flags)?;
+        check_matrix(linear, "bias", bias, (1, n), 0)?;
         let work = Buffer::new(c.workspace, bytes_of(&plan.forward_workspace, m));
         let saved = Buffer::new(c.saved, bytes_of(&plan.saved, m));
         let mut p = Pass::new(&self.device, m, c.stream, work, saved);
@@ -75,7 +78,7 @@ impl<B: Backend> Session<B> {
             weight,
             x,
             y,
-            bias: Tensor::of(c.bias),
+            bias,
             flags: c.flags,
             saves: !c.saved.is_null(),
             addresses: Addresses::new(&linear.places, c.slots),
@@ -88,27 +91,20 @@ impl<B: Backend> Session<B> {
         let c = take(c);
         let (linear, weight, plan) = self.sealed(c.linear)?;
         let (n, k) = (weight.rows, weight.cols);
-        let dx = Tensor::of(c.dx);
-        let dy = match Tensor::of(c.dy) {
-            Some(dy)
-                if has_rows(dy, n)
-                    && dx.map_or(true, |dx| has_rows(dx, k) && dx.rows() == dy.rows()) =>
-            {
-                dy
-            }
-            _ => {
-                return Err(Error::invalid(
-                    "expected dy [M, N] and dx [M, K] with M from 0 to 2^40 and the N and K of the weight [N, K]",
-                ))
-            }
-        };
+        let (x, dx, db) = (Tensor::of(c.x), Tensor::of(c.dx), Tensor::of(c.db));
+        let dy = Tensor::of(c.dy).filter(|dy| has_rows(*dy)).ok_or_else(|| {
+            Error::invalid("expected dy [M, N] with M from 0 to 2^40, found null or another M")
+        })?;
         let skips = weight.is_frozen() || c.flags & OCTAVO_BACKWARD_SKIP_WEIGHT != 0;
         let dw = Tensor::of(c.dw).filter(|_| !skips);
-        if dw.map_or(false, |dw| dw.rows() != n || dw.cols() != k) {
-            return Err(Error::invalid("expected dw [N, K] with the N and K of the weight [N, K]"));
-        }
-        refuse_declined(plan.flags, linear, &[Some(dy), dx])?;
         let m = dy.rows();
+        check_matrix(linear, "dy", Some(dy), (m, n), plan.flags)?;
+        check_matrix(linear, "dx", dx, (m, k), plan.flags)?;
+        if plan.flags & OCTAVO_LINEAR_NEEDS_X != 0 && m != 0 {
+            check_matrix(linear, "x", x, (m, k), plan.flags)?;
+        }
+        check_matrix(linear, "dw", dw, (n, k), 0)?;
+        check_matrix(linear, "db", db, (1, n), 0)?;
         let saved_bytes = bytes_of(&plan.saved, m);
         if saved_bytes > 0 && c.saved.is_null() && m > 0 && dw.is_some() {
             let text = "expected saved as linear_forward wrote it, found null";
@@ -124,8 +120,8 @@ impl<B: Backend> Session<B> {
             dy,
             dx,
             dw,
-            db: Tensor::of(c.db),
-            x: Tensor::of(c.x),
+            db,
+            x,
             asks_for_x: Cell::new(false),
             flags: c.flags,
             addresses: Addresses::new(&linear.places, c.slots),
@@ -154,8 +150,8 @@ impl<B: Backend> Session<B> {
     }
 }
 
-fn has_rows(tensor: Tensor<'_>, cols: i64) -> bool {
-    (0..=MOST).contains(&tensor.rows()) && tensor.cols() == cols
+fn has_rows(tensor: Tensor<'_>) -> bool {
+    (0..=MOST).contains(&tensor.rows())
 }
 
 /// OCTAVO_LINEAR_DECLINES_... of a dtype.
@@ -168,13 +164,29 @@ pub(crate) fn declined_flag(dtype: u32) -> u32 {
     }
 }
 
-fn refuse_declined(declined: u32, linear: &Linear, operands: &[Option<Tensor<'_>>]) -> Done {
-    let takes = |t: &Tensor<'_>| is_plain(t.dtype()) && declined_flag(t.dtype()) & declined == 0;
-    if operands.iter().flatten().all(takes) {
+/// One matrix of a call. x, y, dy and dx may be declined by the plan, others are not.
+fn check_matrix(
+    linear: &Linear,
+    name: &str,
+    tensor: Option<Tensor<'_>>,
+    (rows, cols): (i64, i64),
+    declined: u32,
+) -> Done {
+    let octavo_tensor { data, rows: r, cols: c, stride, dtype, reserved } = match tensor {
+        Some(tensor) => tensor.raw(),
+        None => return Ok(()),
+    };
+    if r != rows || c != cols || (!data.is_null() && stride < cols) {
+        return Err(Error::invalid(format!(
+            "{}: expected {name} of [{rows}, {cols}] with a stride of {cols} or more, found [{r}, {c}] with stride {stride}",
+            linear.name
+        )));
+    }
+    if is_plain(dtype) && declined_flag(dtype) & declined == 0 && reserved == 0 {
         return Ok(());
     }
     Err(Error::unsupported(format!(
-        "{}: expected f32, bf16 or f16 that the plan does not decline (OCTAVO_LINEAR_DECLINES_...), found another dtype; convert before the call",
+        "{}: expected {name} in f32, bf16 or f16, but no dtype that the plan declines by OCTAVO_LINEAR_DECLINES_..., and reserved 0; convert before the call",
         linear.name
     )))
 }

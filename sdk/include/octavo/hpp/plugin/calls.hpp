@@ -130,7 +130,7 @@ class BackwardCall : public Addresses {
   const octavo_tensor &x() const {
     if (reads_x_ != nullptr) *reads_x_ = true;
     if (m() == 0) return no_rows_;
-    if (raw.x == nullptr || raw.x->rows != m() || raw.x->cols != k())
+    if (raw.x == nullptr)
       throw Error(OCTAVO_INVALID,
                   "expected x [M, K] of the forward call, since the plan says "
                   "OCTAVO_LINEAR_NEEDS_X");

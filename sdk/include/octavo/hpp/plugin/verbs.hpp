@@ -5,6 +5,7 @@
 #define OCTAVO_HPP_PLUGIN_VERBS_HPP
 
 #include <cstring>
+#include <string>
 
 #include "octavo/hpp/plugin/backend.hpp"
 
@@ -18,25 +19,21 @@ inline bool has_rows(const octavo_tensor *t) {
   return t != nullptr && t->rows >= 0 && t->rows <= int64_t{1} << 40;
 }
 
-// `pair`: x and y, or dy and dx.
-inline void refuse_declined(uint32_t declined, const Linear &l,
-                            const octavo_tensor *const pair[2]) {
-  for (int i = 0; i < 2; ++i)
-    if (pair[i] != nullptr &&
-        (!is_plain_dtype(pair[i]->dtype) || (declined_flag(pair[i]->dtype) & declined) != 0))
-      throw Error(OCTAVO_UNSUPPORTED,
-                  about(l.name) +
-                      "expected float32, bfloat16 or float16, and a dtype that the plan does not "
-                      "decline by OCTAVO_LINEAR_DECLINES_...; convert before the call");
-}
-
-// Of a bias, dw or db, which may be null.
-inline void refuse_codes(const Linear &l, const octavo_tensor *t) {
-  if (t != nullptr && !is_plain_dtype(t->dtype))
-    throw Error(
-        OCTAVO_UNSUPPORTED,
-        about(l.name) +
-            "expected bias, dw and db in float32, bfloat16 or float16, found another dtype");
+// One matrix of a call, or null. x, y, dy and dx may be declined by the plan, others are not.
+inline void check_matrix(const Linear &l, const char *name, const octavo_tensor *t, int64_t rows,
+                         int64_t cols, uint32_t declined = 0) {
+  if (t == nullptr) return;
+  if (t->rows != rows || t->cols != cols || (t->data != nullptr && t->stride < cols))
+    throw Error(OCTAVO_INVALID,
+                about(l.name) + "expected " + name + " of [" + std::to_string(rows) + ", " +
+                    std::to_string(cols) + "] with a stride of " + std::to_string(cols) +
+                    " or more, found [" + std::to_string(t->rows) + ", " + std::to_string(t->cols) +
+                    "] with stride " + std::to_string(t->stride));
+  if (!is_plain_dtype(t->dtype) || (declined_flag(t->dtype) & declined) != 0 || t->reserved != 0)
+    throw Error(OCTAVO_UNSUPPORTED,
+                about(l.name) + "expected " + name +
+                    " in float32, bfloat16 or float16, but no dtype that the plan declines by "
+                    "OCTAVO_LINEAR_DECLINES_..., and reserved 0; convert before the call");
 }
 
 template <typename Self, typename OptionsType>
@@ -47,9 +44,6 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_forward_call &c) 
                 "expected x [M, K] and y [M, N] with M from 0 to 2^40, found null or another M");
   const Linear &l = objects_.linears[c.linear];
   const Parameter &w = objects_.parameters[l.weight];
-  if (c.x->cols != w.cols || c.y->cols != w.rows || c.y->rows != c.x->rows)
-    throw Error(OCTAVO_INVALID,
-                "expected x [M, K] and y [M, N] with the K and N of the weight [N, K]");
   if (w.needs_cast && !w.cast.get())
     throw Error(OCTAVO_WRONG_STATE,
                 about(l.name) + "expected quantize_weight of \"" + w.name +
@@ -59,9 +53,10 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_forward_call &c) 
     throw Error(OCTAVO_INVALID,
                 "expected saved null with OCTAVO_FORWARD_EVALUATION, found an address; drop the "
                 "flag where a backward follows");
-  const octavo_tensor *const pair[] = {c.x, c.y};
-  refuse_declined(self_of(l).declined_, l, pair);
-  refuse_codes(l, c.bias);
+  const uint32_t declined = self_of(l).declined_;
+  check_matrix(l, "x", c.x, c.x->rows, w.cols, declined);
+  check_matrix(l, "y", c.y, c.x->rows, w.rows, declined);
+  check_matrix(l, "bias", c.bias, 1, w.rows);
   return l;
 }
 
@@ -77,18 +72,14 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_backward_call &c)
     throw Error(OCTAVO_INVALID,
                 "expected dw null, since the plan's gradient is OCTAVO_GRADIENT_SLOT, found a "
                 "tensor");
-  if (c.dy->cols != w.rows ||
-      (c.dx != nullptr && (c.dx->cols != w.cols || c.dx->rows != c.dy->rows)))
-    throw Error(OCTAVO_INVALID,
-                "expected dy [M, N] and dx [M, K] with the N and K of the weight [N, K]");
-  const bool takes_dw =
-      c.dw != nullptr && !w.is_frozen() && !(c.flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
-  if (takes_dw && (c.dw->rows != w.rows || c.dw->cols != w.cols))
-    throw Error(OCTAVO_INVALID, "expected dw [N, K] with the N and K of the weight [N, K]");
-  const octavo_tensor *const pair[] = {c.dy, c.dx};
-  refuse_declined(self_of(l).declined_, l, pair);
-  refuse_codes(l, takes_dw ? c.dw : nullptr);
-  refuse_codes(l, c.db);
+  const bool takes_dw = !w.is_frozen() && !(c.flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
+  const uint32_t declined = self_of(l).declined_;
+  check_matrix(l, "dy", c.dy, c.dy->rows, w.rows, declined);
+  check_matrix(l, "dx", c.dx, c.dy->rows, w.cols, declined);
+  // Without rows x has nothing to say, whatever it is.
+  if (l.needs_x && c.dy->rows != 0) check_matrix(l, "x", c.x, c.dy->rows, w.cols, declined);
+  if (takes_dw) check_matrix(l, "dw", c.dw, w.rows, w.cols);
+  check_matrix(l, "db", c.db, 1, w.rows);
   return l;
 }
 
