@@ -165,6 +165,20 @@ octavo::LentSettings octavo_run::differing(const octavo_linear_desc &d,
   return own;
 }
 
+// As strict as a rule of octavo.toml. A name that the backend does not list is its own to decline.
+void octavo_run::check_options(const octavo_linear_desc &d) const {
+  if (d.option_count == 0) return;
+  std::map<std::string, octavo::Setting> given;
+  for (uint64_t i = 0; i < d.option_count; ++i) {
+    const std::string name(octavo::view(d.options[i].name));
+    if (session_options_.find(name) != nullptr)
+      given[name] = {octavo::from_abi(d.options[i].value), kOfHost};
+  }
+  const octavo::LoadedPlugin &backend = *plugin();
+  octavo::effective_options(octavo::declared_options(backend.backend, backend.id), backend.id,
+                            given, octavo::concat("linear \"", octavo::view(d.name), "\""));
+}
+
 const octavo::LentSettings &octavo_run::options(uint32_t linear) const {
   static const octavo::LentSettings none;
   if (linear == OCTAVO_NONE) return session_options_;
@@ -283,7 +297,12 @@ octavo_status octavo_run::add_linear(const octavo_linear_desc &d, octavo_verdict
   if (decision.kept) return place(d, std::move(*decision.kept), decision.rule, v);
   have_alone("octavo_add_linear");
   octavo::LentSettings differing_options = differing(d, decision.rule);
-  std::vector<octavo_option_value> options(d.options, d.options + d.option_count);
+  check_options(d);
+  std::vector<octavo_option_value> options;
+  for (uint64_t i = 0; i < d.option_count; ++i)
+    if (const std::string_view option = octavo::view(d.options[i].name);
+        session_options_.find(option) == nullptr || differing_options.find(option) != nullptr)
+      options.push_back(d.options[i]);
   for (const auto &o : differing_options.entries())
     if (o.setting.origin != kOfHost) options.push_back({o.lent.name, o.lent.value});
   octavo_linear_desc desc = d;

@@ -113,6 +113,7 @@ struct octavo_run {
                       const octavo::LayerRule *rule, octavo_verdict *v);
   Decision decide(const std::string &name, const std::string &weight, int64_t n, int64_t k) const;
   octavo::LentSettings differing(const octavo_linear_desc &d, const octavo::LayerRule *rule) const;
+  void check_options(const octavo_linear_desc &d) const;
   octavo_status take_slot(const octavo_slot &s);
   void name_slots();
   octavo_status take_use(const octavo_slot_use &u);

@@ -169,6 +169,31 @@ TEST_F(AnswersTest, options_of_the_session_and_of_linears_that_differ) {
   }
 }
 
+// As strict as octavo.toml; what equals the session's is left out.
+TEST_F(AnswersTest, options_that_the_host_gives_one_linear_are_checked) {
+  configure("");
+  ASSERT_EQ(request.open(run), OCTAVO_OK) << request.host.error();
+  const uint32_t weight = add_weight(run.get(), "w", 16, 16).id;
+  const auto add = [&](const char *name, octavo_value value) {
+    const octavo_option_value given = {borrow(name), value};
+    octavo_linear_desc d{};
+    d.size = sizeof(d), d.kind = OCTAVO_KIND_LINEAR_DESC;
+    d.name = borrow("l"), d.weight = weight;
+    d.options = &given, d.option_count = 1;
+    uint32_t id = OCTAVO_NONE;
+    return octavo_add_linear(run.get(), &d, nullptr, &id);
+  };
+  octavo_value text{};
+  text.type = OCTAVO_VALUE_TEXT, text.text = borrow("zzz");
+  EXPECT_EQ(add("mode", text), OCTAVO_INVALID);
+  EXPECT_THAT(request.host.error(), testing::HasSubstr("linear \"l\".fp8.fake.mode"));
+  EXPECT_THAT(request.host.error(), testing::HasSubstr("zzz"));
+  EXPECT_EQ(add("count", text), OCTAVO_INVALID);
+  text.text = borrow("exact");
+  EXPECT_EQ(add("mode", text), OCTAVO_OK);
+  EXPECT_THAT(options(0), IsEmpty());
+}
+
 TEST_F(AnswersTest, the_plugin_is_its_file) {
   configure("");
   ASSERT_EQ(request.open(run), OCTAVO_OK) << request.host.error();
