@@ -13,6 +13,12 @@ namespace {
 
 /* More could make 2^margin infinite or a scale 0. */
 constexpr int32_t kMostMargin = 30;
+constexpr uint64_t kMostFactors = uint64_t{1} << 40;
+
+void check_count(Check &check, uint64_t n) {
+  if (n > kMostFactors)
+    check.fail(OCTAVO_INVALID, "n = %llu; expected at most 2^40", (unsigned long long)n);
+}
 
 }  // namespace
 
@@ -34,6 +40,7 @@ octavo_status check_scale_from_amax(const Caller &caller, const octavo_scale_fro
   check.number(c->divide_by > 0.0f && is_finite(c->divide_by), "divide_by", c->divide_by,
                "a positive number, 1 for none");
   check.reserved(c->reserved, "the call struct");
+  check_count(check, c->n);
   if (c->n > 0) check.not_null(c->amax, "amax");
   check.accumulators(
       {{c->amax, "amax"}, {c->scale, "scale"}, {c->scale_inv, "scale_inv"}, {c->kept, "kept"}});
@@ -52,6 +59,7 @@ octavo_status check_delayed_scale_update(const Caller &caller,
   check.flags(c->use_max, 1, "use_max");
   check.reserved(c->reserved, "the call struct");
   check.flags(c->history_flags, flags_of(OCTAVO_KIND_DELAYED_SCALE_UPDATE), "history_flags");
+  check_count(check, c->n);
   if (c->length == 0) check.fail(OCTAVO_INVALID, "length = 0; expected at least 1 history row");
   if (c->n > 0) {
     check.not_null(c->amax, "amax");

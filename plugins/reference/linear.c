@@ -176,6 +176,9 @@ octavo_status reference_linear_forward(const octavo_session *s, const octavo_for
     return reference_refuse(s->desc.host, OCTAVO_UNSUPPORTED,
                             "linear_forward: expected x in f32, bf16 or f16");
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
+  if (c->x->cols != w.cols)
+    return reference_refuse(s->desc.host, OCTAVO_INVALID,
+                            "linear_forward: expected x [M, K] with the K of the weight [N, K]");
   carver pieces = {c->workspace, 0};
   buffers b = forward_buffers(s, &pieces, c->x->rows, w.rows, w.cols);
   float *nonfinite = c->slots[LINEAR_NONFINITE];
@@ -214,6 +217,11 @@ octavo_status reference_linear_backward(const octavo_session *s, const octavo_ba
     return reference_refuse(s->desc.host, OCTAVO_UNSUPPORTED,
                             "linear_backward: expected dy and x in f32, bf16 or f16");
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
+  if (c->dy->cols != w.rows ||
+      (c->x != NULL && c->dy->rows > 0 && (c->x->cols != w.cols || c->x->rows != c->dy->rows)))
+    return reference_refuse(s->desc.host, OCTAVO_INVALID,
+                            "linear_backward: expected dy [M, N] and x [M, K] with the N and K of "
+                            "the weight [N, K]");
   const int frozen =
       (s->parameters[s->linears[c->linear]].desc.flags & OCTAVO_PARAMETER_FROZEN) != 0;
   const int weight_wanted = c->dw != NULL && !frozen && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);

@@ -37,6 +37,8 @@ static octavo_status list_options(const octavo_option_sink *sink) {
 
 static octavo_status check_session(const octavo_session_desc *desc,
                                    const octavo_verdict_sink *sink) {
+  if ((desc->flags & ~(uint64_t)OCTAVO_SESSION_DETERMINISTIC) != 0)
+    return reference_refuse(desc->host, OCTAVO_INVALID, "the session has a flag that is not known");
   octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT};
   octavo_ability product = {.size = sizeof product, .kind = OCTAVO_KIND_ABILITY};
   product.call = OCTAVO_KIND_GEMM;

@@ -26,11 +26,9 @@ enum { kWeight = 0, kNonfinite = 1 }; /* positions in a linear's pointer list */
 #define TEXT(literal) ((octavo_str)OCTAVO_STR(literal))
 
 static octavo_status fail(const octavo_session_desc *d, octavo_status code, const char *text) {
-  octavo_diagnostic message = {
-      .size = sizeof message, .kind = OCTAVO_KIND_DIAGNOSTIC, .code = code};
-  message.severity = OCTAVO_SEVERITY_ERROR;
-  message.domain = TEXT("minimal");
-  message.text = (octavo_str){text, strlen(text)};
+  octavo_diagnostic message = {.size = sizeof message, .kind = OCTAVO_KIND_DIAGNOSTIC};
+  message.code = code, message.severity = OCTAVO_SEVERITY_ERROR;
+  message.domain = TEXT("minimal"), message.text = (octavo_str){text, strlen(text)};
   d->host->diagnose(d->host->ctx, &message);
   return code;
 }
@@ -121,7 +119,8 @@ static octavo_status add_linear(octavo_session *s, const octavo_linear_desc *d, 
   }
   uint32_t *grown = realloc(s->linears, (s->num_linears + 1) * sizeof *grown);
   if (!grown) return fail(&s->desc, OCTAVO_NO_RESOURCE, "add_linear: no memory");
-  s->linears = grown, grown[s->num_linears] = d->weight;
+  s->linears = grown;
+  grown[s->num_linears] = d->weight;
   *id = s->num_linears++;
   decide(v, OCTAVO_LEVEL_LAYER, OCTAVO_REASON_NONE, (octavo_str){NULL, 0});
   return OCTAVO_OK;
@@ -202,6 +201,17 @@ typedef struct pass {
   octavo_status status;
 } pass;
 
+/* What both verbs refuse, before they write. The kernels look at y, bias, dx, dw and db. */
+static pass begin(const octavo_session *s, uint32_t linear, const octavo_tensor *x,
+                  const octavo_tensor *dy, void *stream, void *workspace) {
+  pass p = {.desc = &s->desc, .stream = stream, .base = workspace};
+  if (linear >= s->sealed_linears)
+    p.status = fail(&s->desc, OCTAVO_INVALID, "expected a linear that was sealed");
+  else if (!is_plain(x->dtype) || (dy && !is_plain(dy->dtype)))
+    p.status = fail(&s->desc, OCTAVO_UNSUPPORTED, "expected x and dy in f32, bf16 or f16");
+  return p;
+}
+
 static void *take(pass *p, int64_t bytes) {
   void *at = p->base ? p->base + p->used : NULL;
   p->used += ((uint64_t)bytes + 255) / 256 * 256; /* blocks start at multiples of 256 */
@@ -262,12 +272,8 @@ static void forward(pass *p, const parameter *w, const octavo_forward_call *c) {
 }
 
 static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
-  if (c->linear >= s->sealed_linears)
-    return fail(&s->desc, OCTAVO_INVALID, "linear_forward: expected a linear that was sealed");
-  if (!is_plain(c->x->dtype))
-    return fail(&s->desc, OCTAVO_UNSUPPORTED, "linear_forward: expected x in f32, bf16 or f16");
-  pass p = {.desc = &s->desc, .stream = c->stream, .base = c->workspace};
-  forward(&p, &s->parameters[s->linears[c->linear]], c);
+  pass p = begin(s, c->linear, c->x, NULL, c->stream, c->workspace);
+  if (!p.status) forward(&p, &s->parameters[s->linears[c->linear]], c);
   return p.status;
 }
 
@@ -311,12 +317,8 @@ static void backward(pass *p, const parameter *w, const octavo_backward_call *c)
 }
 
 static octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
-  if (c->linear >= s->sealed_linears)
-    return fail(&s->desc, OCTAVO_INVALID, "linear_backward: expected a linear that was sealed");
-  if (!is_plain(c->dy->dtype))
-    return fail(&s->desc, OCTAVO_UNSUPPORTED, "linear_backward: expected dy in f32, bf16 or f16");
-  pass p = {.desc = &s->desc, .stream = c->stream, .base = c->workspace};
-  backward(&p, &s->parameters[s->linears[c->linear]], c);
+  pass p = begin(s, c->linear, c->x, c->dy, c->stream, c->workspace);
+  if (!p.status) backward(&p, &s->parameters[s->linears[c->linear]], c);
   return p.status;
 }
 

@@ -249,10 +249,19 @@ static octavo_tensor weight_of(const octavo_session *s, uint32_t linear, void *c
   return (octavo_tensor){slots[0], p->rows, p->cols, p->cols, OCTAVO_F32, 0};
 }
 
-static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
-  if (c->linear >= s->sealed_linears)
+/* What both verbs refuse, before they write. */
+static octavo_status check_call(const octavo_session *s, uint32_t linear, const octavo_tensor *x,
+                                const octavo_tensor *dy) {
+  if (linear >= s->sealed_linears)
     return fail(&s->desc, OCTAVO_INVALID, "no such linear is sealed");
-  if (!is_plain(c->x)) return fail(&s->desc, OCTAVO_UNSUPPORTED, "x has values, not codes");
+  if (!is_plain(x) || (dy != NULL && !is_plain(dy)))
+    return fail(&s->desc, OCTAVO_UNSUPPORTED, "x and dy have values, not codes");
+  return OCTAVO_OK;
+}
+
+static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
+  const octavo_status refused = check_call(s, c->linear, c->x, NULL);
+  if (refused != OCTAVO_OK) return refused;
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
   octavo_gemm call = product(c->stream, c->x, &w, c->y, c->workspace, 0);
   call.bias = c->bias;
@@ -280,9 +289,8 @@ static octavo_status sum_bias(const octavo_session *s, const octavo_backward_cal
 }
 
 static octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
-  if (c->linear >= s->sealed_linears)
-    return fail(&s->desc, OCTAVO_INVALID, "no such linear is sealed");
-  if (!is_plain(c->dy)) return fail(&s->desc, OCTAVO_UNSUPPORTED, "dy has values, not codes");
+  const octavo_status refused = check_call(s, c->linear, c->x, c->dy);
+  if (refused != OCTAVO_OK) return refused;
   const octavo_kernels *k = s->desc.kernels;
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
   void *workspace = (uint8_t *)c->workspace + sums_bytes(w.rows);
