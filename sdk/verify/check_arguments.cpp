@@ -28,6 +28,9 @@ bool is_recorded(const Region &region) {
   return region.role == OCTAVO_ROLE_AMAX || region.role == OCTAVO_ROLE_NONFINITE ||
          region.use == Use::kSum;
 }
+bool is_no_record(const Region &region) {
+  return is_no_slot(region) || is_gradient(region);
+}
 bool is_saved(const Region &region) {
   return region.use == Use::kSaved;
 }
@@ -64,16 +67,22 @@ void check_end_steps(const Context &context) {
              " after end_step three times in a row");
 }
 
-// A verb that must not succeed, with one operand in another dtype.
-void call_in(Host &host, Batch &batch, Matrix &operand, uint32_t dtype, const std::string &name,
-             void (Host::*verb)(Batch &, const Call &), octavo_status expected) {
+// A verb that must not succeed, with one operand in another shape or dtype.
+void call_with(Host &host, Batch &batch, Matrix &operand, const octavo_tensor &other,
+               const std::string &name, void (Host::*verb)(Batch &, const Call &),
+               octavo_status expected) {
   Call refused;
   refused.expected = expected;
   const std::string own_name = std::exchange(batch.name, name);
-  const uint32_t own = std::exchange(operand.tensor.dtype, dtype);
+  const octavo_tensor own = std::exchange(operand.tensor, other);
   (host.*verb)(batch, refused);
-  operand.tensor.dtype = own;
+  operand.tensor = own;
   batch.name = own_name;
+}
+
+octavo_tensor in_dtype(octavo_tensor t, uint32_t dtype) {
+  t.dtype = dtype;
+  return t;
 }
 
 // A dtype that the plan declines is answered, and nothing is written.
@@ -84,15 +93,21 @@ void check_declined(const Context &context) {
   host.quantize_weights();
   for (Batch &batch : host.batches()) {
     const uint32_t flags = standard.session.linears()[batch.spec.linear].plan.flags;
+    const bool needs_x = (flags & OCTAVO_LINEAR_NEEDS_X) != 0;
     const uint32_t declined = flags & (OCTAVO_LINEAR_DECLINES_F32 | OCTAVO_LINEAR_DECLINES_BF16 |
                                        OCTAVO_LINEAR_DECLINES_F16);
     if (declined == 0) continue;
+    // Before a forward, so that what the first one records shows.
+    const Snapshot clean = host.arena().snapshot();
     host.forward(batch);
-    const Snapshot before = host.arena().snapshot();
+    const Snapshot after = host.arena().snapshot();
     const auto refuses = [&](Matrix &operand, const char *what, uint32_t dtype, auto verb) {
+      const Snapshot &before = verb == &Host::forward ? clean : after;
+      host.arena().restore(before);
       const std::string name =
           text(batch.name, " with ", what, " in ", dtype_name(dtype), ", which the plan declines,");
-      call_in(host, batch, operand, dtype, name, verb, OCTAVO_UNSUPPORTED);
+      call_with(host, batch, operand, in_dtype(operand.tensor, dtype), name, verb,
+                OCTAVO_UNSUPPORTED);
       expect_equal(host.arena(), before, host.arena().snapshot(), text("a call of ", name));
     };
     for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16}) {
@@ -101,25 +116,33 @@ void check_declined(const Context &context) {
       refuses(batch.y, "y", dtype, &Host::forward);
       refuses(batch.dy, "dy", dtype, &Host::backward);
       refuses(batch.dx, "dx", dtype, &Host::backward);
+      if (needs_x) refuses(batch.x, "x", dtype, &Host::backward);
     }
   }
 }
 
-// Codes and dtypes that nobody knows are no values of a linear.
-void check_other_dtypes(const Context &context) {
+// Codes and dtypes that nobody knows are no values of a linear, and each matrix has one shape.
+void check_other_operands(const Context &context) {
   Standard standard(context);
   Host &host = standard.host;
   host.train_step();
   host.quantize_weights();
   const Snapshot clean = host.arena().snapshot();
   for (Batch &batch : host.batches()) {
+    const octavo_linear_plan &plan = standard.session.linears()[batch.spec.linear].plan;
     const auto refuses = [&](Matrix &operand, const char *what, auto verb) {
-      if (operand.tensor.data == nullptr) return;
-      for (const uint32_t dtype : {OCTAVO_E4M3FN, 0x0611u}) {
-        call_in(host, batch, operand, dtype,
-                text(batch.name, " with ", what, " in ", dtype_name(dtype)), verb, kAnyFailure);
+      const octavo_tensor own = operand.tensor;
+      if (own.data == nullptr) return;
+      const auto with = [&](const octavo_tensor &other, const std::string &how, uint32_t status) {
+        call_with(host, batch, operand, other, text(batch.name, " with ", what, how), verb, status);
         host.arena().restore(clean);
-      }
+      };
+      for (const uint32_t dtype : {OCTAVO_E4M3FN, 0x0611u})
+        with(in_dtype(own, dtype), text(" in ", dtype_name(dtype)), OCTAVO_UNSUPPORTED);
+      octavo_tensor other = own;
+      if (--other.rows > 0) with(other, text(" of ", own.rows, " - 1 rows"), OCTAVO_INVALID);
+      other = own;
+      if (--other.cols > 0) with(other, text(" of ", own.cols, " - 1 columns"), OCTAVO_INVALID);
     };
     refuses(batch.x, "x", &Host::forward);
     refuses(batch.y, "y", &Host::forward);
@@ -127,6 +150,8 @@ void check_other_dtypes(const Context &context) {
     refuses(batch.dy, "dy", &Host::backward);
     refuses(batch.dx, "dx", &Host::backward);
     refuses(batch.db, "db", &Host::backward);
+    if ((plan.flags & OCTAVO_LINEAR_NEEDS_X) != 0) refuses(batch.x, "x", &Host::backward);
+    refuses(batch.dw, "dw", &Host::backward);
   }
 }
 
@@ -139,7 +164,7 @@ void check_arguments(const Context &context) {
   host.train_step();
   check_end_steps(context);
   check_declined(context);
-  check_other_dtypes(context);
+  check_other_operands(context);
   for (Batch &batch : host.batches()) {
     const uint32_t weight = s.linears()[batch.spec.linear].weight;
     const octavo_linear_plan &plan = s.linears()[batch.spec.linear].plan;
@@ -235,6 +260,14 @@ void check_arguments(const Context &context) {
     // What is recorded about dy depends on dy, not on the outputs that a call asks for.
     same("db alone, which must record what dgrad does,", backward({dgrad}), backward({only_db}),
          is_no_slot);
+    Call none = only_db;
+    none.want_db = false;
+    same("a call without outputs, which must record what dgrad does,", backward({dgrad}),
+         backward({none}), is_no_slot);
+    Call only_dw = overwrite;
+    only_dw.want_dx = only_dw.want_db = false;
+    same("dw alone, which must record what dgrad does,", backward({dgrad}), backward({only_dw}),
+         is_no_record);
     // `saved` may be moved, and what was there may go.
     uint8_t *const old = batch.saved;
     same(

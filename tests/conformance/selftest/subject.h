@@ -184,6 +184,10 @@ enum Fault : int64_t {
   kTakesAnyGradient,      // a gradient_dtype is not looked at
   kTakesCodesAsValues,    // x and dy may be codes, which are taken for values
   kUnknownIdsDoNothing,   // a verb of an id that no seal covers answers OCTAVO_OK
+  kTakesOtherShapes,      // shapes of operands are not looked at
+  kDeclinesLate,          // a declined dtype of y is refused after x was cast
+  kRecordsForOutputs,     // a backward without outputs records no amax of dy
+  kRecordsNotForDw,       // a backward for dw alone records no amax of dy
   kNarrowDwOverwrites,    // dw of 16 bits is never accumulated
   kNarrowDbOverwrites,    // db of 16 bits is never accumulated
   kFlagNeedsSaved,        // without saved, a cast of x sets no flag

@@ -4,7 +4,9 @@
 #ifndef OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_SESSION_H
 #define OCTAVO_CONFORMANCE_SELFTEST_SUBJECT_SESSION_H
 
+#include <algorithm>
 #include <atomic>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -88,6 +90,21 @@ struct octavo_session {
 };
 
 namespace octavo::selftest {
+
+// Whether these have values and no codes; null is none.
+inline bool are_plain(const octavo_session *s,
+                      std::initializer_list<const octavo_tensor *> tensors) {
+  return s->fault == kTakesCodesAsValues ||
+         std::all_of(tensors.begin(), tensors.end(), [](const octavo_tensor *t) {
+           return t == nullptr || t->dtype == OCTAVO_F32 || t->dtype == OCTAVO_BF16 ||
+                  t->dtype == OCTAVO_F16;
+         });
+}
+
+// Whether it has this shape, or is null.
+inline bool is_of(const octavo_session *s, const octavo_tensor *t, int64_t rows, int64_t cols) {
+  return s->fault == kTakesOtherShapes || t == nullptr || (t->rows == rows && t->cols == cols);
+}
 
 void subject_report(const octavo_host *host, octavo_status code);
 // Tells the host; INVALID.

@@ -229,9 +229,10 @@ octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_line
   const uint64_t extra = s->fault == kSavedTooLarge ? 8 : s->fault == kForgetsSavedByte ? 1 : 0;
   out->gradient =
       (w.flags & OCTAVO_PARAMETER_FROZEN) != 0 ? OCTAVO_GRADIENT_NONE : OCTAVO_GRADIENT_TENSOR;
-  out->flags = s->fault == kTakesWhatItDeclines ? uint32_t{OCTAVO_LINEAR_DECLINES_F16}
-               : s->fault == kEvaluatesInHost   ? uint32_t{OCTAVO_LINEAR_EVALUATES_IN_HOST}
-                                                : 0u;
+  out->flags = s->fault == kTakesWhatItDeclines || s->fault == kDeclinesLate
+                   ? uint32_t{OCTAVO_LINEAR_DECLINES_F16}
+               : s->fault == kEvaluatesInHost ? uint32_t{OCTAVO_LINEAR_EVALUATES_IN_HOST}
+                                              : 0u;
   if (s->fault == kPlanWritesSize) out->size = 8;
   out->saved = {align, k, sizeof(float) + extra};
   // x as codes behind a padded y; the scale_inv of dy, the sums of db, a padded dw, a padded dx, dy

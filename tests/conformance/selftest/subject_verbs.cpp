@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
 #include <thread>
 
 #include "subject_process.h"
@@ -203,14 +202,6 @@ octavo_status unknown_id(const octavo_session *s) {
   return s->fault == kUnknownIdsDoNothing ? OCTAVO_OK : subject_refuse(s);
 }
 
-bool are_plain(const octavo_session *s, std::initializer_list<const octavo_tensor *> tensors) {
-  return s->fault == kTakesCodesAsValues ||
-         std::all_of(tensors.begin(), tensors.end(), [](const octavo_tensor *t) {
-           return t == nullptr || t->dtype == OCTAVO_F32 || t->dtype == OCTAVO_BF16 ||
-                  t->dtype == OCTAVO_F16;
-         });
-}
-
 }  // namespace
 
 octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weight_call *c) {
@@ -244,6 +235,10 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   const OnStream on(c->stream);
   if (!are_plain(s, {c->x, c->y, c->bias})) return OCTAVO_UNSUPPORTED;
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
+  if (!is_of(s, c->x, c->x->rows, d.cols) || !is_of(s, c->y, c->x->rows, d.rows) ||
+      !is_of(s, c->bias, 1, d.rows))
+    return subject_refuse(s);
+  if (s->fault == kDeclinesLate && c->x->dtype == OCTAVO_F16) return OCTAVO_UNSUPPORTED;
   if (s->fault < kDeclinesPadding) misbehave(s->fault);
   if (s->fault == kRefusesInOpen && s->linears.size() > s->sealed_linears)
     return OCTAVO_WRONG_STATE;
@@ -314,6 +309,7 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   void *cache = c->slots[kCache];
   if (s->fault == kKeepsAddress && s->linears[c->linear].weight == 0)
     cache = const_cast<void *>(s->remembered.load());
+  if (s->fault == kDeclinesLate && c->y->dtype == OCTAVO_F16) return OCTAVO_UNSUPPORTED;
   const octavo_tensor w = codes(cache, n, k, OCTAVO_E4M3FN);
   octavo_tensor as_y = c->bias == nullptr ? octavo_tensor{} : *c->bias;
   as_y.dtype = c->y->dtype;
@@ -347,6 +343,13 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
   if (!are_plain(s, {c->dy, c->dx, c->dw, c->db})) return OCTAVO_UNSUPPORTED;
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
   const int64_t rows = c->dy->rows;
+  const bool skips_dw = (c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT) != 0;
+  if (!is_of(s, c->dy, rows, d.rows) || !is_of(s, c->dx, rows, d.cols) ||
+      !is_of(s, c->db, 1, d.rows) || !is_of(s, skips_dw ? nullptr : c->dw, d.rows, d.cols))
+    return subject_refuse(s);
+  if (s->fault == kDeclinesLate &&
+      (c->dy->dtype == OCTAVO_F16 || (c->dx != nullptr && c->dx->dtype == OCTAVO_F16)))
+    return OCTAVO_UNSUPPORTED;
   const int64_t m = round_up(rows, s->alignment);
   const int64_t n = round_up(d.rows, s->alignment);
   const int64_t k = round_up(d.cols, s->alignment);
@@ -381,8 +384,11 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
     cast(s, {&first, &dy, nullptr, c->slots[kDyScale], work, nullptr, nonfinite, kE5m2Max});
     nonfinite = nullptr;
   }
-  const bool records = s->fault != kRecordsByOutputs || c->dx != nullptr ||
-                       (c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT) == 0;
+  const bool is_for_db = c->dx == nullptr && skips_dw;
+  const bool records =
+      !(s->fault == kRecordsByOutputs && is_for_db) &&
+      !(s->fault == kRecordsForOutputs && is_for_db && c->db == nullptr) &&
+      !(s->fault == kRecordsNotForDw && !skips_dw && c->dx == nullptr && c->db == nullptr);
   cast(s, {c->dy, &dy, &dy_t, c->slots[kDyScale], work, records ? c->slots[kDyAmax] : nullptr,
            nonfinite, kE5m2Max});
   if (c->dx != nullptr) {
