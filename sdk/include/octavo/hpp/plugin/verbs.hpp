@@ -20,8 +20,9 @@ inline bool has_rows(const octavo_tensor *t) {
 }
 
 // One matrix of a call, or null. x, y, dy and dx may be declined by the plan, others are not.
-inline void check_matrix(const Linear &l, const char *name, const octavo_tensor *t, int64_t rows,
-                         int64_t cols, uint32_t declined = 0) {
+[[gnu::noinline]] inline void check_matrix(const Linear &l, const char *name,
+                                           const octavo_tensor *t, int64_t rows, int64_t cols,
+                                           uint32_t declined = 0) {
   if (t == nullptr) return;
   if (t->rows != rows || t->cols != cols || (t->data != nullptr && t->stride < cols))
     throw Error(OCTAVO_INVALID,
