@@ -45,6 +45,10 @@
  *   - octavo/draft has the provisional part: what one method or one library needs. ABI 1.0 does not
  *     freeze it. Its interface ids and its numbers change when it changes; what a peer does not
  *     know by this id, it does not have.
+ *   - Verbs of a backend answer OCTAVO_INVALID to an id that is not sealed and to a tensor of
+ *     another shape, OCTAVO_UNSUPPORTED to one of codes or of an unknown dtype, and then write
+ *     nothing outside of the call's tensors. Pointers in lists, `saved` and workspaces are the
+ *     host's to get right: no verb need look at them.
  *   - Verbs of a backend do not look at flags that they do not know. So a host sets a flag of a
  *     later minor only in a call whose plan offered it. Kernels answer OCTAVO_UNSUPPORTED to an
  *     unknown flag, rule, granularity, order or rounding, and write nothing.

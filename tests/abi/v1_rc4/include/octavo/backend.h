@@ -122,7 +122,8 @@ typedef struct octavo_session_desc {
 } octavo_session_desc;
 
 enum {
-  OCTAVO_PARAMETER_LINEAR_WEIGHT = 1, /* the weight [N, K] of a linear, of this or a later seal */
+  OCTAVO_PARAMETER_LINEAR_WEIGHT = 1, /* the weight [N, K] of a linear, of this seal or of a later
+                                         one, which a backend may decline then */
   OCTAVO_PARAMETER_FROZEN = 2         /* no gradient and no optimizer state */
 };
 
@@ -145,12 +146,14 @@ typedef struct octavo_linear_desc {
   uint32_t size;
   uint32_t kind;   /* OCTAVO_KIND_LINEAR_DESC */
   octavo_str name; /* unique among the linears of the session */
-  uint32_t weight; /* parameter id */
+  uint32_t weight; /* id of a LINEAR_WEIGHT; another one is answered with OCTAVO_INVALID */
   uint32_t flags;  /* 0 */
-  /* Options for this linear alone, also with the session's value; null and 0 if none. A backend
-   * that cannot follow one declines the linear with OCTAVO_REASON_OPTION: one that it does not
-   * list, or where the weight, which other linears share or a seal has fixed, would need other
-   * slots or codes. Valid during the call, and checked by the caller as the session's. */
+  /* Options for this linear alone; null and 0 if none. A backend that cannot follow one declines
+   * the linear with OCTAVO_REASON_OPTION: one that it does not list, or has for whole sessions
+   * only, whatever the value, or where the weight, which other linears share or a seal has fixed,
+   * would need other slots or codes. Valid during the call. The caller of the backend checks them
+   * as the session's. liboctavo does so in octavo_add_linear, and leaves the session's values out.
+   */
   const octavo_option_value *options;
   uint64_t option_count;
 } octavo_linear_desc;
@@ -238,8 +241,9 @@ enum {
 };
 
 /* Arguments of linear_backward: dx = dy w, dw += dy^T x, db += column sums of dy. An output that is
- * null is not computed, in any call. A call with outputs records the amax of dy, whatever they are.
- * dy, x, dx, dw and db are f32, bf16 or f16 each, whatever gradient_dtype is. */
+ * null is not computed, in any call. Every call records the amax of dy, whatever its outputs; a
+ * host may leave out a call without any. dy, x, dx, dw and db are f32, bf16 or f16 each, whatever
+ * gradient_dtype is. */
 typedef struct octavo_backward_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_BACKWARD_CALL */
@@ -257,7 +261,7 @@ typedef struct octavo_backward_call {
 } octavo_backward_call;
 
 /* Arguments of end_step, which derives the next scales and clears the accumulators, also the
- * slot of role NONFINITE. */
+ * slot of role NONFINITE. Never before the first seal. */
 typedef struct octavo_step_call {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_STEP_CALL */
@@ -276,14 +280,14 @@ typedef struct octavo_backend {
   /* Emits verdicts on whether open_session would succeed, at least one, without side effects. A
    * single DECLINE is a refusal: the host does not open the session. The status only indicates
    * whether the check itself could be made: it is OCTAVO_INVALID, perhaps without a verdict, for a
-   * malformed description. */
+   * malformed description, which may also be left to open_session. */
   octavo_status (*check_session)(const octavo_session_desc *desc, const octavo_verdict_sink *sink)
       OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* On success, *out is a new session; free it with close_session. */
   octavo_status (*open_session)(const octavo_session_desc *desc,
                                 octavo_session **out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* Adds a parameter or a linear. Parameters other than weights of linears are for
-   * octavo.optimizer/2; without it they need not be added, and are declined or have no slot. Ids
+   * octavo.optimizer/2; without it they need not be added, and nothing happens to them. Ids
    * count from 0 in the order of accepted objects. OCTAVO_OK with a DECLINE verdict, as for a dtype
    * or shape that the backend does not take, means that the host keeps the object in its own
    * precision, or offers it again with other options; the session and *id are then unchanged. */

@@ -139,7 +139,7 @@ struct octavo_quantize {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_QUANTIZE */
   void *stream;
-  const octavo_tensor *in;           /* [R, C]; also codes, which a scale of 1 copies */
+  const octavo_tensor *in;           /* [R, C]; also codes: a scale of 1 copies finite ones */
   const float *in_scale_inv;         /* one factor for all of `in`, in device memory; may be null */
   octavo_tensor *out;                /* [>= R, >= C]; may be null */
   octavo_tensor *out_t;              /* [>= C, >= R]; may be null */
@@ -209,7 +209,7 @@ typedef struct octavo_scale_from_amax {
   const float *amax;
   float *scale;     /* may be null */
   float *scale_inv; /* may be null */
-  uint64_t n;
+  uint64_t n;       /* at most 2^40 */
   float format_max; /* as of octavo_quantize with a tensor */
   float divide_by;  /* 1 if none */
   uint32_t rule;
@@ -255,12 +255,12 @@ typedef struct octavo_delayed_scale_update {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_DELAYED_SCALE_UPDATE */
   void *stream;
-  float *amax;    /* [1, n] */
-  float *history; /* [length, n] */
-  float *scale;   /* [1, n] */
-  float *counter; /* [1, n]: incremented; reset to 0 if amax at the call is not finite; may be
-                     null */
-  uint64_t n;
+  float *amax;      /* [1, n] */
+  float *history;   /* [length, n] */
+  float *scale;     /* [1, n] */
+  float *counter;   /* [1, n]: incremented; reset to 0 if amax at the call is not finite; may be
+                       null */
+  uint64_t n;       /* at most 2^40 */
   uint64_t length;  /* >= 1 */
   float format_max; /* as of octavo_quantize with a tensor, before the margin */
   int32_t margin;   /* 0 to 30; see step 4 */
@@ -276,7 +276,7 @@ enum {
   OCTAVO_GEMM_A_KM = 1, /* a is [K, M] */
   OCTAVO_GEMM_B_KN = 2, /* b is [K, N] */
   /* b was written by `pack`: codes [N, K] with stride K, in memory for N rounded up to
-   * caps.pack_rows rows. `a` is codes or bf16. Cannot be combined with B_KN. The result is
+   * caps.pack_rows rows. `a` is codes or bf16. With B_KN it is OCTAVO_INVALID. The result is
    * bit-identical to the call with the unpacked codes. */
   OCTAVO_GEMM_B_PACKED = 4
 };

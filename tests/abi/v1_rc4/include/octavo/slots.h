@@ -76,10 +76,10 @@ enum {
 enum {
   OCTAVO_ACCESS_NONE = 0,
   OCTAVO_ACCESS_READ = 1,
-  OCTAVO_ACCESS_WRITE = 2,     /* writes every byte, of a pool in the call's columns, and does
-                                  not read the old content */
-  OCTAVO_ACCESS_UPDATE = 3,    /* reads and writes; step verbs and the weight gradient only.
-                                  end_step has UPDATE; WRITE also where it only clears */
+  OCTAVO_ACCESS_WRITE = 2,  /* writes every byte, of a pool in the call's columns, and does
+                               not read the old content */
+  OCTAVO_ACCESS_UPDATE = 3, /* reads and writes; verbs of PHASE_STEP and the weight gradient only.
+                               end_step has UPDATE; WRITE also where it only clears */
   OCTAVO_ACCESS_ACCUMULATE = 4 /* new = combine(old, contribution); f32; one verb per slot, but for
                                   NONFINITE, which every verb that casts sets */
 };

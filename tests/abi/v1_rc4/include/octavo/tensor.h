@@ -3,9 +3,10 @@
  * Every tensor is a row-major matrix; host adapters flatten leading dimensions. The codes of a
  * quantized tensor are always passed together with the scale_inv they were produced with.
  *
- * Alignment: `saved` and workspaces start at a multiple of OCTAVO_ALIGNMENT bytes. Every other
- * address (tensors, slots, columns of pooled slots) is a multiple of its element's size, or kernels
- * answer OCTAVO_INVALID; they are fastest at multiples of OCTAVO_ALIGNMENT. The content of a
+ * Alignment: `saved` and workspaces start at a multiple of OCTAVO_ALIGNMENT bytes, which nobody
+ * need check. Every other address (tensors, also empty ones, slots, columns of pooled slots) is a
+ * multiple of its element's size, or kernels answer OCTAVO_INVALID; they are fastest at multiples
+ * of OCTAVO_ALIGNMENT. The content of a
  * workspace is undefined before and after a call; one of 0 bytes may be null.
  */
 #ifndef OCTAVO_TENSOR_H
