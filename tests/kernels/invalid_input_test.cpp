@@ -189,6 +189,9 @@ TEST_F(InvalidInput, scales) {
                    {"margin = " + std::to_string(margin) + "; expected 0 to 30"});
   }
   c.margin = 30;
+  c.n = UINT64_MAX;
+  expect_refused(update(), OCTAVO_INVALID, {"n = 18446744073709551615; expected at most 2^40"});
+  c.n = 1;
   c.history = nullptr;
   expect_refused(update(), OCTAVO_INVALID, {"history is null"});
 
@@ -199,6 +202,10 @@ TEST_F(InvalidInput, scales) {
   from.rule = OCTAVO_RULE_QUOTIENT;
   expect_refused(kernels_.table->scale_from_amax(kernels_.ctx(), &from), OCTAVO_INVALID,
                  {"divide_by = 0", "1 for none"});
+  from.divide_by = 1;
+  from.n = (uint64_t{1} << 40) + 1;
+  expect_refused(kernels_.table->scale_from_amax(kernels_.ctx(), &from), OCTAVO_INVALID,
+                 {"n = 1099511627777; expected at most 2^40"});
   auto amax = make_call<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
   amax.in = in_.tensor();
   expect_refused(kernels_.table->compute_amax(kernels_.ctx(), &amax), OCTAVO_INVALID,
