@@ -21,13 +21,13 @@ TABLES, ABIDIFF = "breaks: ", "[abidiff]"
 CASES = {
     "nothing": ("abi.h", "", "", set(), None),
     "comment": ("abi.h", "UTF-8 text, not", "UTF-8 bytes, not", set(), None),
-    "fields_swapped": ("backend.h", "  uint32_t weight; /* parameter id */\n  uint32_t flags;  /* 0 */\n",
-                       "  uint32_t flags;  /* 0 */\n  uint32_t weight; /* parameter id */\n",
+    "fields_swapped": ("backend.h", "  uint32_t weight; /* id of a LINEAR_WEIGHT; another one is answered with OCTAVO_INVALID */\n"
+                       "  uint32_t flags;  /* 0 */\n", "  uint32_t flags;\n  uint32_t weight;\n",
                        {TABLES, ABIDIFF}, "octavo_linear_desc"),
     "type_changed": ("shard.h", "  uint64_t cast_workspace;", "  int64_t cast_workspace;",
                      {TABLES, ABIDIFF}, "octavo_shard_plan"),
-    "type_narrowed": ("kernels.h", "  uint64_t n;\n  uint64_t length;  /* >= 1 */",
-                      "  uint64_t n;\n  uint32_t length;  /* >= 1 */\n  uint32_t more;",
+    "type_narrowed": ("kernels.h", "  uint64_t length;  /* >= 1 */",
+                      "  uint32_t length;  /* >= 1 */\n  uint32_t more;",
                       {TABLES, ABIDIFF}, "octavo_delayed_scale_update"),
     "function_removed": ("fused.h", "  octavo_status (*linear_forward)(const octavo_session *s, "
                          "const octavo_fused_forward_call *c)\n"
