@@ -82,7 +82,8 @@ static octavo_status open_session(const octavo_session_desc *d, octavo_session *
 }
 
 static void close_session(octavo_session *s) {
-  free(s->parameters), free(s->linears);
+  free(s->parameters);
+  free(s->linears);
   free(s);
 }
 
@@ -173,10 +174,8 @@ static octavo_status seal(octavo_session *s, const octavo_slot_sink *sink) {
   for (uint32_t i = s->sealed_parameters; !status && i < s->num_parameters; ++i) {
     octavo_slot slot = kWeightSlot;
     slot.id = s->parameters[i].slot = next++;
-    slot.owner = i;
-    slot.dtype = s->parameters[i].dtype;
-    slot.rows = s->parameters[i].rows;
-    slot.cols = s->parameters[i].cols;
+    slot.owner = i, slot.dtype = s->parameters[i].dtype;
+    slot.rows = s->parameters[i].rows, slot.cols = s->parameters[i].cols;
     status = sink->slot(sink->ctx, &slot);
     if (!status) status = emit_use(sink, OCTAVO_OWNER_PARAMETER, i, slot.id);
   }
@@ -205,8 +204,9 @@ typedef struct pass {
 static pass begin(const octavo_session *s, uint32_t linear, const octavo_tensor *x,
                   const octavo_tensor *dy, void *stream, void *workspace) {
   pass p = {.desc = &s->desc, .stream = stream, .base = workspace};
-  if (linear >= s->sealed_linears)
-    p.status = fail(&s->desc, OCTAVO_INVALID, "expected a linear that was sealed");
+  const parameter *w = linear < s->sealed_linears ? &s->parameters[s->linears[linear]] : NULL;
+  if (!w || x->cols != w->cols || (dy && (dy->cols != w->rows || dy->rows != x->rows)))
+    p.status = fail(&s->desc, OCTAVO_INVALID, "expected a sealed linear, x [M, K] and dy [M, N]");
   else if (!is_plain(x->dtype) || (dy && !is_plain(dy->dtype)))
     p.status = fail(&s->desc, OCTAVO_UNSUPPORTED, "expected x and dy in f32, bf16 or f16");
   return p;

@@ -254,6 +254,9 @@ static octavo_status check_call(const octavo_session *s, uint32_t linear, const 
                                 const octavo_tensor *dy) {
   if (linear >= s->sealed_linears)
     return fail(&s->desc, OCTAVO_INVALID, "no such linear is sealed");
+  const parameter *w = &s->parameters[s->linears[linear]];
+  if (x->cols != w->cols || (dy != NULL && (dy->cols != w->rows || dy->rows != x->rows)))
+    return fail(&s->desc, OCTAVO_INVALID, "x and dy fit the weight");
   if (!is_plain(x) || (dy != NULL && !is_plain(dy)))
     return fail(&s->desc, OCTAVO_UNSUPPORTED, "x and dy have values, not codes");
   return OCTAVO_OK;

@@ -759,19 +759,25 @@ static octavo_status quantize_weight(const octavo_session *s, const octavo_weigh
   return s->kernels->quantize(s->ctx, &w.quantize);
 }
 
-static int fits(const octavo_tensor *t, int64_t rows, int64_t cols) {
-  return rows >= 0 && t->rows == rows && t->cols == cols && is_float(t->dtype) &&
-         (rows == 0 || (t->data != NULL && t->stride >= cols));
+/* What a verb answers to this matrix; null is none. */
+static octavo_status misfit(const octavo_tensor *t, int64_t rows, int64_t cols) {
+  if (t == NULL) return OCTAVO_OK;
+  if (rows < 0 || t->rows != rows || t->cols != cols ||
+      (rows > 0 && (t->data == NULL || t->stride < cols)))
+    return OCTAVO_INVALID;
+  return is_float(t->dtype) ? OCTAVO_OK : OCTAVO_UNSUPPORTED;
 }
 
 static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
   if (c->linear >= s->linears_sealed)
     return fail(s->host, OCTAVO_INVALID, "no linear %u", c->linear);
   const parameter *p = &s->parameters[s->linears[c->linear].weight];
-  if (c->x == NULL || c->y == NULL || !fits(c->x, c->x->rows, p->k) ||
-      !fits(c->y, c->x->rows, p->n) || (c->bias != NULL && !fits(c->bias, 1, p->n)))
-    return fail(s->host, OCTAVO_INVALID, "linear %u: x, y or bias has another shape or dtype",
-                c->linear);
+  octavo_status wrong =
+      c->x == NULL || c->y == NULL ? OCTAVO_INVALID : misfit(c->x, c->x->rows, p->k);
+  if (wrong == OCTAVO_OK) wrong = misfit(c->y, c->x->rows, p->n);
+  if (wrong == OCTAVO_OK) wrong = misfit(c->bias, 1, p->n);
+  if (wrong != OCTAVO_OK)
+    return fail(s->host, wrong, "linear %u: x, y or bias has another shape or dtype", c->linear);
   const int64_t m = c->x->rows, k_blocks = blocks(p->padded_k);
   const uint64_t scales = (uint64_t)p->padded_k * sizeof(float),
                  gap = region(p->padded_k * 4) - scales;
@@ -818,9 +824,12 @@ static octavo_status linear_backward(const octavo_session *s, const octavo_backw
   if (c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT) c->dw = NULL;
   if (l->plan.gradient == OCTAVO_GRADIENT_NONE) c->dw = NULL;
   const int64_t m = c->dy == NULL ? -1 : c->dy->rows;
-  if (m < 0 || !fits(c->dy, m, p->n) || (c->dx != NULL && !fits(c->dx, m, p->k)) ||
-      (c->dw != NULL && !fits(c->dw, p->n, p->k)) || (c->db != NULL && !fits(c->db, 1, p->n)))
-    return fail(s->host, OCTAVO_INVALID, "linear %u: dy, dx, dw or db has another shape or dtype",
+  octavo_status wrong = m < 0 ? OCTAVO_INVALID : misfit(c->dy, m, p->n);
+  if (wrong == OCTAVO_OK) wrong = misfit(c->dx, m, p->k);
+  if (wrong == OCTAVO_OK) wrong = misfit(c->dw, p->n, p->k);
+  if (wrong == OCTAVO_OK) wrong = misfit(c->db, 1, p->n);
+  if (wrong != OCTAVO_OK)
+    return fail(s->host, wrong, "linear %u: dy, dx, dw or db has another shape or dtype",
                 c->linear);
   const uint32_t accumulate = (c->flags & OCTAVO_BACKWARD_OVERWRITE) == 0;
   if (m == 0) {

@@ -91,7 +91,7 @@ fn a_declined_dtype_is_answered_before_the_verb() {
     assert_eq!(f.forward(4), OCTAVO_UNSUPPORTED);
     expect_said(
         OCTAVO_UNSUPPORTED,
-        "linear_forward: l: expected f32, bf16 or f16 that the plan does not decline",
+        "linear_forward: l: expected x in f32, bf16 or f16, but no dtype that the plan declines",
     );
     let f = Fixture::ready("nowhere", "panics");
     assert_eq!(f.forward(4), OCTAVO_OK);
