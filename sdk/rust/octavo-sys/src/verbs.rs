@@ -52,14 +52,12 @@ impl<B: Backend> Session<B> {
         let c = take(c);
         let (linear, weight, plan) = self.sealed(c.linear)?;
         let (n, k) = (weight.rows, weight.cols);
-        let (x, y) = match (Tensor::of(c.x), Tensor::of(c.y)) {
-            (Some(x), Some(y)) if has_rows(x) => (x, y),
-            _ => {
-                return Err(Error::invalid(
-                    "expected x [M, K] and y [M, N] with M from 0 to 2^40, found null or another M",
-                ))
-            }
-        };
+        let x = Tensor::of(c.x).filter(|x| has_rows(*x));
+        let (x, y) = x.zip(Tensor::of(c.y)).ok_or_else(|| {
+            let text =
+                "expected x [M, K] and y [M, N] with M from 0 to 2^40, found null or another M";
+            Error::invalid(text)
+        })?;
         if c.flags & OCTAVO_FORWARD_EVALUATION != 0 && !c.saved.is_null() {
             return Err(Error::invalid(
                 "expected saved null with OCTAVO_FORWARD_EVALUATION, found an address; drop the flag where a backward follows",
