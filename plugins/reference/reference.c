@@ -35,10 +35,15 @@ static octavo_status list_options(const octavo_option_sink *sink) {
   return OCTAVO_OK;
 }
 
+static octavo_status check_flags(const octavo_session_desc *desc) {
+  if ((desc->flags & ~(uint64_t)OCTAVO_SESSION_DETERMINISTIC) == 0) return OCTAVO_OK;
+  return reference_refuse(desc->host, OCTAVO_INVALID, "the session has a flag that is not known");
+}
+
 static octavo_status check_session(const octavo_session_desc *desc,
                                    const octavo_verdict_sink *sink) {
-  if ((desc->flags & ~(uint64_t)OCTAVO_SESSION_DETERMINISTIC) != 0)
-    return reference_refuse(desc->host, OCTAVO_INVALID, "the session has a flag that is not known");
+  const octavo_status status = check_flags(desc);
+  if (status != OCTAVO_OK) return status;
   octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT};
   octavo_ability product = {.size = sizeof product, .kind = OCTAVO_KIND_ABILITY};
   product.call = OCTAVO_KIND_GEMM;
@@ -64,8 +69,8 @@ static octavo_status check_session(const octavo_session_desc *desc,
 static octavo_status open_session(const octavo_session_desc *desc, octavo_session **out) {
   if (desc->option_count > 0)
     return reference_refuse(desc->host, OCTAVO_INVALID, "this backend has no options");
-  if ((desc->flags & ~(uint64_t)OCTAVO_SESSION_DETERMINISTIC) != 0)
-    return reference_refuse(desc->host, OCTAVO_INVALID, "the session has a flag that is not known");
+  const octavo_status status = check_flags(desc);
+  if (status != OCTAVO_OK) return status;
   octavo_session *s = calloc(1, sizeof *s);
   if (s == NULL) return reference_refuse(desc->host, OCTAVO_NO_RESOURCE, "out of memory");
   OCTAVO_TAKE(s->desc, desc);

@@ -759,7 +759,7 @@ static octavo_status quantize_weight(const octavo_session *s, const octavo_weigh
   return s->kernels->quantize(s->ctx, &w.quantize);
 }
 
-/* What a verb answers to this matrix; null is none. */
+/* What a verb answers to this matrix. Null: it is not there. */
 static octavo_status misfit(const octavo_tensor *t, int64_t rows, int64_t cols) {
   if (t == NULL) return OCTAVO_OK;
   if (rows < 0 || t->rows != rows || t->cols != cols ||

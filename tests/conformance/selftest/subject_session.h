@@ -91,7 +91,7 @@ struct octavo_session {
 
 namespace octavo::selftest {
 
-// Whether these have values and no codes; null is none.
+// Whether these have values and no codes, or are null.
 inline bool are_plain(const octavo_session *s,
                       std::initializer_list<const octavo_tensor *> tensors) {
   return s->fault == kTakesCodesAsValues ||

@@ -402,8 +402,7 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
             static_cast<uint64_t>((rows - 1) * c->dx->stride + c->dx->cols) * width_of(*c->dx));
     }
   }
-  const bool skips =
-      (c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT) != 0 && s->fault != kSkipWeightIgnored;
+  const bool skips = skips_dw && s->fault != kSkipWeightIgnored;
   if (skips && s->fault == kSkipWeightLosesDb) return OCTAVO_OK;
   const bool overwrite =
       (c->flags & OCTAVO_BACKWARD_OVERWRITE) != 0 && s->fault != kOverwriteIgnored;

@@ -1,8 +1,6 @@
 // Runs a test of this program in two processes, as torchrun would start them.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -10,18 +8,17 @@
 #include <string>
 
 #include "tests/support/held_port.h"
+#include "tests/support/temp_dir.h"
 
 namespace testing_torch {
 
 // test: "Suite.case", with these variables ("A=1 B=2") in its environment. Empty when both passed;
 // otherwise how each of the two ended, and all that it printed.
 inline std::string in_two_processes(const std::string &test, const std::string &variables) {
-  namespace fs = std::filesystem;
   const octavo::test::HeldPort port;
-  const std::string program = fs::read_symlink("/proc/self/exe").string();
-  const fs::path folder = fs::temp_directory_path() / ("octavo_two_" + std::to_string(getpid()));
-  fs::create_directories(folder);
-  const auto log = [&](int rank) { return (folder / std::to_string(rank)).string(); };
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const octavo::test::TempDir folder;
+  const auto log = [&](int rank) { return folder / std::to_string(rank); };
   const auto child = [&](int rank) {
     const std::string number = std::to_string(rank);
     return "RANK=" + number + " LOCAL_RANK=" + number + " " + program + " --gtest_filter=" + test +
@@ -36,12 +33,11 @@ inline std::string in_two_processes(const std::string &test, const std::string &
     std::string status;
     std::ifstream(log(rank) + ".status") >> status;
     if (status == "0") continue;
-    failed << "a process ended with status " << status << " (above 128: a signal)\n";
+    failed << "rank " << rank << " ended with status " << status << " (above 128: a signal)\n";
   }
   if (!failed.str().empty())
     for (const int rank : {0, 1})
-      failed << "rank " << rank << ":\n" << std::ifstream(log(rank)).rdbuf() << '\n';
-  fs::remove_all(folder);
+      failed << "rank " << rank << ":\n" << octavo::test::read_text(log(rank)) << '\n';
   return failed.str();
 }
 
