@@ -6,7 +6,7 @@
 #include "common.h"
 #include "sdk/cli/bench/advice.h"
 #include "sdk/cli/estimate/model_options.h"
-#include "sdk/cli/page.h"
+#include "sdk/cli/text_layout.h"
 #include "sdk/cli/toml_writer.h"
 #include "sdk/src/base/failure.h"
 
@@ -115,7 +115,7 @@ std::string times(double slow, double fast) {
   return text;
 }
 
-void print_shape(const Page &page, const bench::Measured &m) {
+void print_shape(const TextLayout &page, const bench::Measured &m) {
   page.line(concat(shape_text(m.shape), "  ", m.shape.linears.size(),
                    m.shape.linears.size() == 1 ? " linear, " : " linears, as ",
                    m.shape.linears.front()));
@@ -133,7 +133,7 @@ void print_shape(const Page &page, const bench::Measured &m) {
 }
 
 // Each reason once, however many shapes it holds for.
-void print_refusals(const Page &page, const Advice &all) {
+void print_refusals(const TextLayout &page, const Advice &all) {
   std::set<std::string> seen;
   for (const bench::Measured &m : all.shapes)
     for (const bench::Timed &t : m.backends)
@@ -165,7 +165,7 @@ void print_configuration(const Advice &all, const bench::Choice &choice) {
 }
 
 void print_advice(const Advise &a, const Advice &all) {
-  const Page page;
+  const TextLayout page;
   page.row("model", concat(a.options.model, " (", all.model.kind, "): ", all.linears,
                            " linears of ", all.shapes.size(), " shapes"));
   page.row("batch", a.options.batch_text() + "; x, weights and dy in bf16");

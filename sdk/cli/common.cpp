@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "octavo/hpp/text.hpp"
-#include "sdk/cli/page.h"
+#include "sdk/cli/text_layout.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"

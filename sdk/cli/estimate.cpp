@@ -8,9 +8,9 @@
 #include "sdk/cli/estimate/ledger.h"
 #include "sdk/cli/estimate/model_options.h"
 #include "sdk/cli/estimate/print.h"
-#include "sdk/cli/page.h"
 #include "sdk/cli/plan/ranks.h"
 #include "sdk/cli/plan/wire.h"
+#include "sdk/cli/text_layout.h"
 #include "sdk/src/base/failure.h"
 
 namespace octavo::cli {
@@ -141,7 +141,7 @@ void print_json(const Estimate &e, const Estimated &all) {
   put_json(j);
 }
 
-void print_wire(const Page &page, const Way &way) {
+void print_wire(const TextLayout &page, const Way &way) {
   page.line(concat("On the wire, bytes of a rank in a step: ", way.column.name));
   char text[160];
   const auto row = [&](const char *what, const char *collective, const std::string &ranks,
@@ -158,14 +158,14 @@ void print_wire(const Page &page, const Way &way) {
   row("sum", "", "", "", "", estimate::grouped(way.on->wire.sent()));
 }
 
-void print_mesh(const Page &page, const plan::Mesh &mesh) {
+void print_mesh(const TextLayout &page, const plan::Mesh &mesh) {
   page.row("mesh", concat(mesh.world(), " ranks, ", mesh.parallel, ": ", mesh.replicas,
                           mesh.replicas == 1 ? " replica" : " replicas", " of ", mesh.shards,
                           mesh.shards == 1 ? " shard" : " shards"));
 }
 
 void print_estimate(const Estimate &e, const Estimated &all) {
-  const Page page;
+  const TextLayout page;
   page.row("model", concat(e.options.model, " (", all.shapes.kind, "): ", all.sizes.parameters,
                            " parameters, ", all.sizes.in_linears, " of them in ", all.sizes.linears,
                            " linears"));

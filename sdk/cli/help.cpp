@@ -7,7 +7,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "sdk/cli/page.h"
+#include "sdk/cli/text_layout.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo::cli {

@@ -1,8 +1,8 @@
 // octavo report: what programs logged, as a table and as the page that train_gpt makes.
 #include "common.h"
 #include "octavo/hpp/regular_file.hpp"
-#include "sdk/cli/page.h"
 #include "sdk/cli/report/data.h"
+#include "sdk/cli/text_layout.h"
 #include "sdk/cli/toml_writer.h"
 #include "sdk/page/run_page.h"
 #include "sdk/src/base/failure.h"
@@ -93,7 +93,7 @@ void print(const std::vector<std::vector<std::string>> &rows) {
       const std::string space(widths[i] - cli::columns_of(row[i]), ' ');
       line += (i == 0 ? "" : "  ") + (i < 3 ? row[i] + space : space + row[i]);
     }
-    Page().line(line);
+    TextLayout().line(line);
   }
 }
 
@@ -136,8 +136,8 @@ void add_report(CLI::App &app, int &exit) {
       exit = kOk;
       if (*json) return print_runs_json(all, *out);
       print(table_of(all));
-      Page().line();
-      Page().line("The page: " + *out);
+      TextLayout().line();
+      TextLayout().line("The page: " + *out);
     } catch (const Failure &f) {
       exit = failed(f);
     }

@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <type_traits>
 
-#include "sdk/cli/page.h"
+#include "sdk/cli/text_layout.h"
 #include "sdk/src/base/failure.h"
-#include "sdk/src/file/draft.h"
+#include "sdk/src/file/atomic_file.h"
 
 namespace octavo::cli {
 namespace {

@@ -120,7 +120,7 @@ foreach(snapshot IN LISTS octavo_snapshots)
                         $<TARGET_FILE:octavo> ${file} new)
     octavo_add_abi_test(${id}.conformance_${name} ${combine} conformance
                         $<TARGET_FILE:octavo_cli> ${file})
-    octavo_add_abi_test(${id}.${name}_is_a_good_neighbour ../../sdk/cli/check_elf.py --readelf ${CMAKE_READELF} ${file})
+    octavo_add_abi_test(${id}.${name}_exports_its_entry_only ../../sdk/cli/check_elf.py --readelf ${CMAKE_READELF} ${file})
   endforeach()
 endforeach()
 

@@ -24,7 +24,7 @@
 #include "sdk/src/base/descriptor.h"
 #include "sdk/src/checkpoint/checkpoint_file.h"
 #include "sdk/src/checkpoint/checkpoint_header.h"
-#include "sdk/src/file/draft.h"
+#include "sdk/src/file/atomic_file.h"
 
 namespace octavo::bench {
 namespace {

@@ -97,9 +97,9 @@ seen=$("${hardened[@]}" "$work/planted" 1) && fail "hardened.py accepted a progr
 
 for folder in "$unpacked/lib" "$work/debs/usr/lib/aarch64-linux-gnu"; do
   strict=(python3 -B "$root/sdk/cli/check_elf.py" --strict)
-  "${strict[@]}" "$folder/octavo/plugins" || fail "a plugin is no good neighbour, see above"
+  "${strict[@]}" "$folder/octavo/plugins" || fail "a plugin exports more than its entry, see above"
   "${strict[@]}" --exports "$root/sdk/include/octavo/octavo.h" --exports "$root/sdk/include/octavo/draft/reduction.h" --may-need libsodium "$(realpath -- "$folder/liboctavo.so.1")" ||
-    fail "liboctavo is no good neighbour, see above"
+    fail "liboctavo exports more than its API, see above"
   for name in te msamp reference; do
     library=$folder/octavo/plugins/$name
     expected="linux-aarch64 = { file = \"$name.so\", sha256 = \"$(sha256sum "$library.so" | cut -d' ' -f1)\" }"

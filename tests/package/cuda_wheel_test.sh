@@ -46,7 +46,7 @@ grep -qx "Requires-Dist: octavo==$version" "$info/METADATA" || fail "expected th
 [[ -s $info/licenses/LICENSE ]] || fail "expected the licence in $info, found none"
 [[ $(basename -- "$work"/out/*.whl) =~ ^octavo_cuda-$version-py3-none-manylinux_2_[0-9]+_x86_64\.whl$ ]] ||
   fail "expected a tag that states the C library, found $(basename -- "$work"/out/*.whl)"
-python3 -B "$root/sdk/cli/check_elf.py" "$installed" || fail "the plugin is no good neighbour, see above"
+python3 -B "$root/sdk/cli/check_elf.py" "$installed" || fail "the plugin exports more than its entry, see above"
 python3 -B "$root/tests/package/sizes.py" "$root/docs/releasing.md" "$work/out" || fail "the page and the wheel differ, see above"
 grep -q "sha256 = \"$(sha256sum "$installed/kernels-cuda.so" | cut -d' ' -f1)\"" "$installed/kernels-cuda.octavo-plugin.toml" ||
   fail "the manifest does not state the hash of its library"

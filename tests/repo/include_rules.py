@@ -88,7 +88,7 @@ RULES = {
                     headers={"sdk/src/base/utf8.h", "sdk/src/base/failure.h", "sdk/src/base/text.h",
                              "sdk/src/base/variables.h", "sdk/src/base/descriptor.h", "sdk/src/base/json.h",
                              "sdk/src/config/declared.h", "sdk/src/config/toml.h",
-                             "sdk/src/file/allowed.h", "sdk/src/file/draft.h",
+                             "sdk/src/file/allowed.h", "sdk/src/file/atomic_file.h",
                              "sdk/src/file/privilege_file.h",
                              "sdk/src/checkpoint/checkpoint_file.h",
                              "sdk/src/checkpoint/checkpoint_header.h",

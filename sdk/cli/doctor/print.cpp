@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "sdk/cli/doctor/doctor.h"
-#include "sdk/cli/page.h"
+#include "sdk/cli/text_layout.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo::cli::doctor {
@@ -12,7 +12,7 @@ std::string mebibytes(const Json &bytes) {
   return concat(bytes.get<uint64_t>() >> 20, " MiB");
 }
 
-void print_machine(const Page &page, const Json &j) {
+void print_machine(const TextLayout &page, const Json &j) {
   if (!j.contains("machine")) {
     page.row("machine", "not looked at: the environment is wrong, see below");
     return;
@@ -40,7 +40,7 @@ void print_machine(const Page &page, const Json &j) {
       page.row("loader", name + " = " + value.get<std::string>());
 }
 
-void print_python(const Page &page, const Json &j) {
+void print_python(const TextLayout &page, const Json &j) {
   if (!j.contains("python")) {
     page.row("python", "not checked (use --python python3)");
     return;
@@ -53,7 +53,7 @@ void print_python(const Page &page, const Json &j) {
                ", torch " + (text_of(python, "torch").empty() ? "none" : text_of(python, "torch")));
 }
 
-void print_plugins(const Page &page, const Json &j) {
+void print_plugins(const TextLayout &page, const Json &j) {
   if (!j.contains("plugins")) return;
   const char *name = "plugins";
   for (const Json &p : j["plugins"]) {
@@ -76,7 +76,7 @@ void print_plugins(const Page &page, const Json &j) {
   if (j["plugins"].empty()) page.row(name, "none was found");
 }
 
-void print_trust(const Page &page, const Json &j) {
+void print_trust(const TextLayout &page, const Json &j) {
   if (j.contains("trust")) {
     const Json &t = j["trust"];
     page.row("trust", concat(text_of(t, "mode"), " (", text_of(t, "origin"), "), ",
@@ -100,7 +100,7 @@ void print_trust(const Page &page, const Json &j) {
                                  " stale, in ", text_of(c, "directory")));
 }
 
-void print_config(const Page &page, const Json &j) {
+void print_config(const TextLayout &page, const Json &j) {
   page.row("config", text_of(j, "config") + (j.contains("without_configuration")
                                                  ? "; what is above was looked at without it"
                                                  : ""));
@@ -109,7 +109,7 @@ void print_config(const Page &page, const Json &j) {
     page.more("octavo doctor octavo.toml looks at the one in this folder");
 }
 
-void print_run(const Page &page, const Json &j) {
+void print_run(const TextLayout &page, const Json &j) {
   const std::string device = text_of(j, "device");
   const std::string on = device.empty() ? "" : " on " + device;
   if (j["runs"].is_null())
@@ -144,7 +144,7 @@ std::string repair_of(const Json &j, const Json &first) {
 }  // namespace
 
 void print_page(const Json &j) {
-  const Page page;
+  const TextLayout page;
   page.row("octavo", text_of(j, "octavo"));
   print_machine(page, j);
   print_python(page, j);
@@ -168,7 +168,7 @@ void print_page(const Json &j) {
 }
 
 void print_anonymous(const Json &j) {
-  const Page page;
+  const TextLayout page;
   page.row("octavo", text_of(j, "octavo") + ", ABI " + text_of(j, "abi") + ", headers " +
                          text_of(j, "headers"));
   const Json &b = j["build"];

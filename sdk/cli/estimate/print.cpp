@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "sdk/cli/page.h"
+#include "sdk/cli/text_layout.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo::cli::estimate {
@@ -46,7 +46,7 @@ std::string right(const std::string &text) {
 }
 
 // A name that is longer is followed by its numbers on the next line.
-std::string front(const Page &page, const std::string &name) {
+std::string front(const TextLayout &page, const std::string &name) {
   if (columns_of(name) < kNameColumns) return padded(name, kNameColumns);
   page.line(name);
   return std::string(kNameColumns, ' ');
@@ -57,7 +57,7 @@ std::string front(const Page &page, const std::string &name) {
 void print_table(const std::vector<Column> &columns, bool with_saved, const char *refused) {
   const uint64_t most = largest(columns);
   const int unit = most < (uint64_t{1} << 23) ? 10 : most < (uint64_t{1} << 33) ? 20 : 30;
-  const Page page;
+  const TextLayout page;
   std::string head = padded(unit == 10 ? "KiB" : unit == 20 ? "MiB" : "GiB", kNameColumns);
   for (const Group &g : groups()) head += right(g.name);
   page.line(head + right("sum"));
@@ -86,7 +86,7 @@ std::string grouped(uint64_t number) {
 
 void print_bars(const std::vector<Column> &columns) {
   const double most = static_cast<double>(largest(columns));
-  const Page page;
+  const TextLayout page;
   std::string key = std::string(kNameColumns - 2, ' ');
   for (const Group &g : groups()) key += concat("  ", g.block, " ", g.name);
   for (const Column &c : columns) {

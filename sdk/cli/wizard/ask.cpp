@@ -1,7 +1,7 @@
 // One question: by its flag, by its default, or on the terminal.
 #include <cstdio>
 
-#include "sdk/cli/page.h"
+#include "sdk/cli/text_layout.h"
 #include "sdk/cli/wizard/menu.h"
 #include "sdk/cli/wizard/wizard.h"
 #include "sdk/src/base/failure.h"

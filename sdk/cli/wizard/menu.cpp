@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "sdk/cli/page.h"
+#include "sdk/cli/text_layout.h"
 #include "sdk/src/base/utf8.h"
 
 namespace octavo::cli::wizard {

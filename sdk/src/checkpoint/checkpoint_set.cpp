@@ -21,7 +21,7 @@
 #include "sdk/src/base/text.h"
 #include "sdk/src/checkpoint/checkpoint_file.h"
 #include "sdk/src/checkpoint/checkpoint_header.h"
-#include "sdk/src/file/draft.h"
+#include "sdk/src/file/atomic_file.h"
 #include "sdk/src/file/listing.h"
 
 namespace octavo {

@@ -1,4 +1,4 @@
-// Settings that nobody would read. They are refused, since their author believes in them.
+// Settings that nobody would read. They are refused, since the user expects them to take effect.
 #pragma once
 
 #include <string>

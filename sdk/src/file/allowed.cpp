@@ -14,7 +14,7 @@
 
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/system_call.h"
-#include "sdk/src/file/draft.h"
+#include "sdk/src/file/atomic_file.h"
 #include "sdk/src/file/privilege_file.h"
 #include "sdk/src/file/privilege_path.h"
 

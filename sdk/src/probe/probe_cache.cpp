@@ -13,7 +13,7 @@
 #include "sdk/src/base/resource_unavailable.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/config/remedy.h"
-#include "sdk/src/file/draft.h"
+#include "sdk/src/file/atomic_file.h"
 #include "sdk/src/file/listing.h"
 #include "sdk/src/file/privilege_file.h"
 #include "sdk/src/file/privilege_path.h"

@@ -13,7 +13,7 @@
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/config/toml.h"
-#include "sdk/src/file/draft.h"
+#include "sdk/src/file/atomic_file.h"
 #include "sdk/src/file/privilege_file.h"
 
 namespace octavo {

@@ -22,7 +22,7 @@ std::string padded(std::string text, size_t columns);
 std::vector<std::string> wrapped(const std::string &text, size_t columns);
 
 // What follows is printed to stdout as it is added, without control characters.
-class Page {
+class TextLayout {
  public:
   void row(const std::string &name, const std::string &text) const;
   // Below a row: indented as its text.

@@ -1,5 +1,5 @@
 // AtomicFile: what a signal leaves that ends the program while a file is written.
-#include "sdk/src/file/draft.h"
+#include "sdk/src/file/atomic_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 // Plain calls of the system, in the order that a crash between any two of them permits.
-#include "sdk/src/file/draft.h"
+#include "sdk/src/file/atomic_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Widths are counted in characters, not in bytes.
-#include "sdk/cli/page.h"
+#include "sdk/cli/text_layout.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -42,11 +42,11 @@ std::vector<std::string> wrapped(const std::string &text, size_t columns) {
   return lines;
 }
 
-void Page::line(const std::string &text) const {
+void TextLayout::line(const std::string &text) const {
   print_line(plain_text(text, SIZE_MAX).c_str());
 }
 
-void Page::row(const std::string &name, const std::string &text) const {
+void TextLayout::row(const std::string &name, const std::string &text) const {
   std::string front = name;
   for (const std::string &whole : split_lines(text))
     for (const std::string &part :
@@ -56,7 +56,7 @@ void Page::row(const std::string &name, const std::string &text) const {
     }
 }
 
-void Page::unbroken(const std::string &name, const std::string &text) const {
+void TextLayout::unbroken(const std::string &name, const std::string &text) const {
   line(padded(name, kRowIndent) + text);
 }
 
