@@ -29,6 +29,7 @@ void check_splits(const Context &context);
 void check_replay(const Context &context);
 void check_arguments(const Context &context);
 void check_failures(const Context &context);
+void check_abilities(const Context &context);
 void check_order(const Context &context);
 void check_sessions(const Context &context);
 void check_optimizer(const Context &context);

@@ -134,7 +134,14 @@ void check_other_operands(const Context &context) {
       const octavo_tensor own = operand.tensor;
       if (own.data == nullptr) return;
       const auto with = [&](const octavo_tensor &other, const std::string &how, uint32_t status) {
-        call_with(host, batch, operand, other, text(batch.name, " with ", what, how), verb, status);
+        const std::string name = text(batch.name, " with ", what, how);
+        standard.session.take_reports();
+        call_with(host, batch, operand, other, name, verb, status);
+        standard.session.expect_reported(status, text("a call of ", name));
+        expect_equal(host.arena(), clean, host.arena().snapshot(), text("a call of ", name),
+                     [](const Region &region) {
+                       return region.use != Use::kSlot && region.use != Use::kSum;
+                     });
         host.arena().restore(clean);
       };
       for (const uint32_t dtype : {OCTAVO_E4M3FN, 0x0611u})
@@ -235,6 +242,13 @@ void check_arguments(const Context &context) {
         for (const Call &call : calls) host.backward(batch, call);
       };
     };
+    octavo_tensor odd = batch.x.tensor;
+    odd.dtype = 0x0611u;
+    odd.data = nullptr;
+    Call with_odd_x = overwrite;
+    with_odd_x.no_x = &odd;
+    same("linear_backward with an x that it does not need,", backward({overwrite}),
+         backward({with_odd_x}));
     same("linear_backward twice on one saved", backward({overwrite}),
          backward({overwrite, overwrite}));
     same("calls with longer structs and an unknown flag", backward({overwrite}), [&] {

@@ -16,7 +16,7 @@ void check_verb(Host &host, const std::string &what,
   const auto calls = static_cast<int64_t>(kernels.calls() - before);
   const Snapshot whole = host.arena().snapshot();
   Call failing;
-  failing.expected = kAnyFailure;
+  failing.expected = OCTAVO_NO_RESOURCE;
   for (int64_t n = 0; n < calls; ++n) {
     host.arena().restore(start);
     kernels.fail_call(n);

@@ -274,6 +274,26 @@ void check_history(Host &host, CastWatch &watch, Newest &newest) {
   }
 }
 
+// A step of values that are not 0 leaves no amax and no sum of squares of 0, of trained layers.
+void check_recorded(const Host &host, const Batch &batch) {
+  const Session &s = host.session();
+  const Linear &linear = s.linears()[batch.spec.linear];
+  if ((s.parameters()[linear.weight].spec.flags & OCTAVO_PARAMETER_FROZEN) != 0) return;
+  const auto recorded = [&](uint32_t verb, uint32_t owner_kind, uint32_t owner) {
+    for (const Entry &e : host.entries(verb, owner_kind, owner)) {
+      const uint32_t role = s.slots()[e.slot].desc.role;
+      if (e.access != OCTAVO_ACCESS_ACCUMULATE ||
+          (role != OCTAVO_ROLE_AMAX && role != OCTAVO_ROLE_SIGNAL))
+        continue;
+      expect(decode(OCTAVO_F32, e.address) > 0, host.slot_name(e.slot), ", as ", batch.name,
+             " has it, is 0 after a step; expected what its cast recorded");
+    }
+  };
+  recorded(OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, linear.weight);
+  recorded(OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, batch.spec.linear);
+  recorded(OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, batch.spec.linear);
+}
+
 // Scales follow data that grows after a long training. Hundreds of steps fill every history.
 void check_growth(const Context &context) {
   CastWatch watch(context);
@@ -324,6 +344,7 @@ void check_scales(const Context &context) {
   watch.forget();
   run_pass(host);
   watch.finish();
+  for (const Batch &batch : host.batches()) check_recorded(host, batch);
   check_fit(host, watch);
   const bool any = !watch.given.empty();
   Newest newest;

@@ -145,7 +145,14 @@ void check_unknown_ids(Session &s) {
   const auto linears = static_cast<uint32_t>(s.linears().size());
   octavo_verdict verdict;
   uint32_t id = 0;
-  s.add_parameter(parameter("since"), &verdict, &id);
+  const octavo_parameter_desc since = parameter("since");
+  octavo_tensor x{}, y{};
+  if (s.add_parameter(since, &verdict, &id) == OCTAVO_OK && verdict.decision != OCTAVO_DECLINE) {
+    s.add_linear(linear("since", id), &verdict, &id);
+    x.cols = x.stride = since.cols;
+    y.cols = y.stride = since.rows;
+  }
+  x.dtype = y.dtype = OCTAVO_F32;
   for (const uint32_t unknown : {parameters, parameters + 7, OCTAVO_NONE}) {
     if (s.backend().quantize_weight == nullptr) break;
     const octavo_weight_call c = {sizeof c, OCTAVO_KIND_WEIGHT_CALL, unknown, 0, kStream, slots,
@@ -159,7 +166,8 @@ void check_unknown_ids(Session &s) {
     f.kind = OCTAVO_KIND_FORWARD_CALL;
     f.linear = unknown;
     f.stream = kStream;
-    f.x = f.y = &none;
+    f.x = unknown == linears ? &x : &none;
+    f.y = unknown == linears ? &y : &none;
     f.slots = slots;
     refuses("linear_forward", unknown, [&] { return s.backend().linear_forward(s.handle(), &f); });
     octavo_backward_call b{};
@@ -167,7 +175,8 @@ void check_unknown_ids(Session &s) {
     b.kind = OCTAVO_KIND_BACKWARD_CALL;
     b.linear = unknown;
     b.stream = kStream;
-    b.dy = b.x = &none;
+    b.dy = unknown == linears ? &y : &none;
+    b.x = unknown == linears ? &x : &none;
     b.slots = slots;
     refuses("linear_backward", unknown,
             [&] { return s.backend().linear_backward(s.handle(), &b); });
@@ -233,6 +242,8 @@ void check_refusals(const Context &context) {
   const auto parameters = static_cast<uint32_t>(s.parameters().size());
   refused_linear(linear("unknown", parameters), "the unknown weight id just behind the last");
   refused_linear(linear("none", OCTAVO_NONE), "weight = OCTAVO_NONE");
+  if (const auto vector = s.find_parameter("vector"))
+    refused_linear(linear("vector", *vector), "the id of a parameter that is no LINEAR_WEIGHT");
   octavo_linear_desc l = linear("flags", 0);
   l.flags = 1;
   refused_linear(l, "flags = 1");

@@ -71,6 +71,28 @@ void check_scale_is_read(const octavo_slot &d, const std::string &name) {
   expect(is_read, name, " is derived in end_step, but no other verb reads it");
 }
 
+// The scales of codes have the shape of their granularity.
+void check_scale_shape(const Session &s, const octavo_slot &d, const std::string &name) {
+  if (d.scale_slot == OCTAVO_NONE || (d.flags & OCTAVO_SLOT_PACKED) != 0) return;
+  int64_t rows = 1, cols = 1;
+  switch (d.granularity) {
+    case OCTAVO_PER_TENSOR: break;
+    case OCTAVO_PER_ROW: rows = d.rows; break;
+    case OCTAVO_BLOCK_1X128: rows = d.rows, cols = (d.cols + 127) / 128; break;
+    case OCTAVO_BLOCK_128X128: rows = (d.rows + 127) / 128, cols = (d.cols + 127) / 128; break;
+    case OCTAVO_BLOCK_1X32: rows = d.rows, cols = (d.cols + 31) / 32; break;
+    case OCTAVO_BLOCK_32X32: rows = (d.rows + 31) / 32, cols = (d.cols + 31) / 32; break;
+    default: return;
+  }
+  const octavo_slot &scales = s.slots()[d.scale_slot].desc;
+  const bool is_line = rows == 1 || cols == 1;
+  expect((scales.rows == rows && scales.cols == cols) ||
+             (is_line && scales.rows * scales.cols == rows * cols),
+         name, " has [", d.rows, ", ", d.cols, "] codes with granularity ", d.granularity,
+         ", and its scale_slot has [", scales.rows, ", ", scales.cols, "]; expected [", rows, ", ",
+         cols, "]");
+}
+
 void check_slot(const Host &host, const Slot &slot) {
   const octavo_slot &d = slot.desc;
   const Session &s = host.session();
@@ -111,6 +133,7 @@ void check_slot(const Host &host, const Slot &slot) {
     }
   }
   check_access_kinds(d, name);
+  check_scale_shape(s, d, name);
   check_scale_is_read(d, name);
 }
 
@@ -131,6 +154,10 @@ void check_uses(const Host &host, uint32_t owner_kind, uint32_t owner, const std
     const octavo_slot &d = s.slots()[use.slot].desc;
     const std::string name = text("the use of ", host.slot_name(use.slot), " by ", object);
     expect(use.reserved == 0, name, " has a reserved field that is not 0");
+    const bool is_weight = d.owner_kind == OCTAVO_OWNER_PARAMETER &&
+                           (d.role == OCTAVO_ROLE_WEIGHT || d.role == OCTAVO_ROLE_WEIGHT_CACHE);
+    if (is_weight && owner_kind == OCTAVO_OWNER_LINEAR)
+      expect(d.owner == s.linears()[owner].weight, name, " is one of another weight");
     if (owner_kind == OCTAVO_OWNER_SESSION || s.slots()[use.slot].labels.empty()) {
       expect(use.first == 0 && use.count == 0, name, " names columns (", use.first, ", ", use.count,
              "); a whole slot is (0, 0), and columns are those of a pool, a slot with labels");
@@ -140,9 +167,11 @@ void check_uses(const Host &host, uint32_t owner_kind, uint32_t owner, const std
       expect(d.rows == 1, name, " takes columns of ", d.rows,
              " rows; only pools of one row have columns in the lists of parameters and linears");
       const std::vector<std::string> names = labels_of(s, owner_kind, owner);
-      const std::string &label = s.slots()[use.slot].labels[use.first];
-      expect(std::find(names.begin(), names.end(), label) != names.end(), name, " is column ",
-             use.first, ", which is labelled '", label, "'");
+      const std::vector<std::string> &labels = s.slots()[use.slot].labels;
+      for (uint32_t at = use.first; at < use.first + use.count; ++at)
+        expect(std::find(names.begin(), names.end(), labels[at]) != names.end(), name,
+               " is column ", at, ", which is labelled '", labels[at], "'");
+      const std::string &label = labels[use.first];
       const std::pair column = {use.slot, use.first};
       const auto known = columns.try_emplace({s.slots()[use.slot].name, label}, column).first;
       expect(known->second == column, name, " is column ", use.first, " of slot ", use.slot,

@@ -143,7 +143,7 @@ void expect_complete(const Table *table, uint32_t kind, const char *id, size_t o
 }
 
 Verdicts ask(const Context &context) {
-  WrappedKernels kernels(context.target.desc, context.alignment);
+  WrappedKernels kernels(context.target.desc, context.alignment, context.lacking);
   const octavo_session_desc desc = kernels.desc();
   Verdicts verdicts;
   const octavo_verdict_sink sink = {sizeof sink, OCTAVO_KIND_VERDICT_SINK, &verdicts, take_verdict};

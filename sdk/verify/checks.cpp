@@ -64,6 +64,8 @@ constexpr Check kChecks[] = {
      check_arguments},
     {"failures", "A verb passes on the failure of each of its kernels, and works afterwards.",
      "V13", check_failures},
+    {"abilities", "What the kernels decline is not called: the backend declines it before.", "V14",
+     check_abilities},
     {"purity.order", "Forward and backward calls may come in any order.", "V5", check_order},
     {"purity.sessions", "Two sessions do not influence each other.", "S5", check_sessions},
     {"purity.optimizer", "optimizer_step changes nothing when skip is set, and repeats.", "V8",

@@ -5,6 +5,7 @@
 #ifndef OCTAVO_CONFORMANCE_CONFORMANCE_H
 #define OCTAVO_CONFORMANCE_CONFORMANCE_H
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -40,12 +41,23 @@ struct Target {
   std::string stale_manifest = {};
 };
 
+// A call that the kernels decline for a check, whether the device has it or not: fields of
+// octavo_ability.
+struct Lacking {
+  uint32_t call = 0;      // 0: nothing
+  bool is_whole = false;  // whatever the formats are
+  uint32_t dtype = 0, granularity = 0, b_dtype = 0, b_granularity = 0;
+
+  auto operator<=>(const Lacking &) const = default;
+};
+
 // One run of one check. `alignment` is what the kernels claim to need; it is the kernels' own in
 // the first run and kPaddedAlignment in the second.
 struct Context {
   const Target &target;
   uint64_t seed;
   uint64_t alignment;
+  Lacking lacking = {};
 };
 inline constexpr uint64_t kPaddedAlignment = 16;
 

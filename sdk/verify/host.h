@@ -58,6 +58,7 @@ struct Call {
   bool want_dx = true, want_db = true;  // backward
   uint32_t flags = 0;                   // backward
   octavo_tensor *no_dw = nullptr;       // backward: given for a weight that has no gradient
+  octavo_tensor *no_x = nullptr;        // backward: given where the plan does not ask for x
   bool later = false;  // as a host of a later minor: a longer struct, and a flag that is unknown
   octavo_status expected = OCTAVO_OK;
 };

@@ -148,7 +148,7 @@ void Host::backward(Batch &batch, const Call &call) {
   c.linear = batch.spec.linear;
   c.flags = call.flags | (call.later ? kUnknownFlag : 0u);
   c.dy = &batch.dy.tensor;
-  c.x = (plan.flags & OCTAVO_LINEAR_NEEDS_X) != 0 ? &batch.x.tensor : nullptr;
+  c.x = (plan.flags & OCTAVO_LINEAR_NEEDS_X) != 0 ? &batch.x.tensor : call.no_x;
   c.dx = call.want_dx ? &batch.dx.tensor : nullptr;
   c.dw = plan.gradient == OCTAVO_GRADIENT_TENSOR ? &batch.dw.tensor : nullptr;
   if (plan.gradient == OCTAVO_GRADIENT_NONE) c.dw = call.no_dw;

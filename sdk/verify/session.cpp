@@ -48,7 +48,7 @@ Model late_model() {
 Session::Session(const Context &context, uint32_t tail)
     : context_(context),
       tail_(tail),
-      kernels_(context.target.desc, context.alignment),
+      kernels_(context.target.desc, context.alignment, context.lacking),
       host_(context.target.desc.host) {
   Lent &lent = lent_.emplace_back();
   octavo_session_desc desc = kernels_.desc();

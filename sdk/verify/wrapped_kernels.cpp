@@ -13,6 +13,7 @@
 
 #include "heap.h"
 #include "kernel_outputs.h"
+#include "matrix.h"
 #include "page_lock.h"
 #include "report.h"
 
@@ -92,6 +93,42 @@ struct CallHead {
 };
 constexpr uint32_t kMostOfCall = 4096;
 
+uint32_t granularity_of(const octavo_scale *scale) {
+  return scale == nullptr ? 0 : scale->granularity;
+}
+
+// What `ability` asks about a call; of one of octavo/draft its kind alone.
+template <typename Call>
+Lacking question_of(const Call &c) {
+  return {c.kind, false, 0, 0, 0, 0};
+}
+Lacking question_of(const octavo_quantize &c) {
+  const octavo_tensor *codes = c.out != nullptr ? c.out : c.out_t;
+  const octavo_scale *scale = c.out_scale_inv != nullptr ? c.out_scale_inv : c.out_t_scale_inv;
+  return {c.kind, false, codes == nullptr ? 0 : codes->dtype, granularity_of(scale), 0, 0};
+}
+Lacking question_of(const octavo_quantize_stats &c) {
+  return {c.kind, false, c.codes->dtype, granularity_of(c.scale_inv), 0, 0};
+}
+Lacking question_of(const octavo_dequantize &c) {
+  return {c.kind, false, c.in->dtype, granularity_of(c.scale_inv), 0, 0};
+}
+Lacking question_of(const octavo_compute_amax &c) {
+  return {c.kind, false, c.in->dtype, granularity_of(c.in_scale_inv), 0, 0};
+}
+Lacking question_of(const octavo_sum &c) {
+  return {c.kind, false, c.in->dtype, granularity_of(c.in_scale_inv), 0, 0};
+}
+Lacking question_of(const octavo_gemm &c) {
+  return {c.kind,     false,
+          c.a->dtype, granularity_of(c.a_scale_inv),
+          c.b->dtype, granularity_of(c.b_scale_inv)};
+}
+
+bool declines(const Lacking &lacking, const Lacking &call) {
+  return lacking.call != 0 && (lacking == call || (lacking.is_whole && lacking.call == call.call));
+}
+
 }  // namespace
 
 template <auto member, typename Table, typename Call>
@@ -101,6 +138,7 @@ octavo_status WrappedKernels::run(void *ctx, const Call *call) {
   self.observe(*call);
   if constexpr (has_workspace<Call>) self.observe_workspace(call, call->workspace);
   self.observe_stream(call->stream);
+  if (!self.may_make(question_of(*call))) return OCTAVO_UNSUPPORTED;
   if (const Outputs *outputs = self.outputs_.load(); outputs != nullptr)
     visit_outputs(*call, *outputs);
   if (self.fails_now()) return OCTAVO_NO_RESOURCE;
@@ -117,7 +155,8 @@ octavo_status WrappedKernels::run(void *ctx, const Call *call) {
   return OCTAVO_FAILED_DEVICE;
 }
 
-WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignment) {
+WrappedKernels::WrappedKernels(const octavo_session_desc &desc, uint64_t alignment, Lacking lacking)
+    : lacking_(lacking) {
   std::memcpy(&real_, &desc, std::min<size_t>(desc.size, sizeof real_));
   std::memcpy(&caps_, desc.caps, std::min<size_t>(desc.caps->size, sizeof caps_));
   caps_.size = sizeof caps_;
@@ -235,8 +274,35 @@ void WrappedKernels::report(const std::string &violation) {
 }
 
 octavo_status WrappedKernels::ability(void *ctx, octavo_ability *question) {
-  const auto &self = *static_cast<WrappedKernels *>(ctx);
-  return self.real_.kernels->ability(self.real_.kernels_ctx, question);
+  auto &self = *static_cast<WrappedKernels *>(ctx);
+  if (stream_of_verb != nullptr)
+    self.report("`ability` was called; expected it in setup verbs only");
+  const octavo_status status = self.real_.kernels->ability(self.real_.kernels_ctx, question);
+  const Lacking asked = {question->call,    false,
+                         question->dtype,   question->granularity,
+                         question->b_dtype, question->b_granularity};
+  if (status != OCTAVO_OK || !declines(self.lacking_, asked)) return status;
+  question->decision = OCTAVO_DECLINE;
+  question->evidence = OCTAVO_STR("left out by octavo plugin verify");
+  return status;
+}
+
+bool WrappedKernels::may_make(const Lacking &call) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    made_.insert(call);
+  }
+  if (!declines(lacking_, call)) return true;
+  report(text("a call of kind ", call.call, call.dtype == 0 ? "" : " of " + dtype_name(call.dtype),
+              call.b_dtype == 0 ? "" : " by " + dtype_name(call.b_dtype),
+              " was made, which `ability` declines; expected check_session, add_parameter or "
+              "add_linear to decline, or a flag of the plan"));
+  return false;
+}
+
+WrappedKernels::Made WrappedKernels::made() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return made_;
 }
 
 bool WrappedKernels::executes(uint32_t call, uint32_t dtype) const {
@@ -250,7 +316,9 @@ bool WrappedKernels::executes(uint32_t call, uint32_t dtype) const {
 }
 
 octavo_status WrappedKernels::workspace_bytes(void *ctx, const void *call, uint64_t *bytes) {
-  const auto &self = *static_cast<WrappedKernels *>(ctx);
+  auto &self = *static_cast<WrappedKernels *>(ctx);
+  if (stream_of_verb != nullptr)
+    self.report("workspace_bytes was called; expected it in setup verbs only");
   return self.real_.kernels->workspace_bytes(self.real_.kernels_ctx, call, bytes);
 }
 

@@ -10,10 +10,12 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "arena.h"
+#include "conformance.h"
 #include "fence.h"
 #include "octavo/hpp/kernels_tables.hpp"
 #include "turns.h"
@@ -51,7 +53,7 @@ class OnStream {
 class WrappedKernels {
  public:
   // `desc` names the real kernels; what it points to must outlive this.
-  WrappedKernels(const octavo_session_desc &desc, uint64_t alignment);
+  WrappedKernels(const octavo_session_desc &desc, uint64_t alignment, Lacking lacking = {});
   WrappedKernels(const WrappedKernels &) = delete;
   WrappedKernels &operator=(const WrappedKernels &) = delete;
 
@@ -68,6 +70,9 @@ class WrappedKernels {
   void set_outputs(const Outputs *outputs) { outputs_.store(outputs); }
   // The n-th call from now on answers OCTAVO_NO_RESOURCE and does nothing.
   void fail_call(int64_t n) { until_failure_.store(n); }
+  // The questions about each call so far.
+  using Made = std::set<Lacking>;
+  Made made();
   // Calls of kernels so far.
   uint64_t calls() const { return calls_.load(); }
   // Which verb the host runs: OCTAVO_VERB_..., the index under which formats are recorded.
@@ -128,9 +133,12 @@ class WrappedKernels {
   void observe(const Call &) {}
   void observe_workspace(const void *call, const void *workspace);
   void observe_stream(const void *stream);
+  // Notes the call. False, with a violation, where `lacking` has it.
+  bool may_make(const Lacking &call);
   bool fails_now();
 
   octavo_session_desc real_;
+  Lacking lacking_;
   KernelsTables real_tables_;
   DraftCopies drafts_;
   octavo_kernels table_{};
@@ -147,6 +155,7 @@ class WrappedKernels {
   std::atomic<bool> is_foreign_[6]{};
   ForeignTable foreign_[kForeignTables];
   std::mutex mutex_;
+  Made made_;
   std::string violation_;
 };
 

@@ -185,6 +185,7 @@ void check_memory(const Bench &bench) {
 // as it says, each check of a call shows.
 void check_ability(const Bench &bench) {
   const Side &side = *bench.side;
+  const bool is_emulated = (side.caps.flags & OCTAVO_CAPS_EMULATED) != 0;
   for (const Entry &e : entries(side)) {
     step(e.name);
     for (const uint32_t dtype : kDtypes)
@@ -193,6 +194,9 @@ void check_ability(const Bench &bench) {
           for (uint32_t flags = 0; flags < 8; ++flags) {
             const octavo_ability q = asking(e.kind, dtype, granularity, flags, b, granularity);
             const uint32_t decision = side.decision(q);
+            expect(decision != OCTAVO_ACCEPT || !is_emulated,
+                   "ability answers OCTAVO_ACCEPT on kernels with OCTAVO_CAPS_EMULATED; expected "
+                   "OCTAVO_ACCEPT_EMULATED");
             expect(decision <= OCTAVO_ACCEPT_EMULATED, "ability answers decision ", decision,
                    " for ", e.name);
             expect(e.is_there || decision == OCTAVO_DECLINE, "ability accepts ", e.name, " of ",

@@ -176,7 +176,7 @@ void check_scale(const Bench &bench) {
   for (const uint32_t rule :
        {uint32_t{OCTAVO_RULE_QUOTIENT}, uint32_t{OCTAVO_RULE_POW2},
         uint32_t{OCTAVO_RULE_RECIPROCAL}, uint32_t{OCTAVO_RULE_MSAMP}, OCTAVO_RULE_MSAMP04})
-    for (const float divide_by : {1.0f, 3.0f, 0x1p-126f})
+    for (const float divide_by : {1.0f, 3.0f, 0x1p-126f, 0x1p-140f})
       for (const int outputs : {1, 2, 3, 7}) {  // 4: kept is scale
         // A quotient of 0 has no power of two.
         const bool is_quotient = rule == OCTAVO_RULE_QUOTIENT || rule == OCTAVO_RULE_RECIPROCAL;

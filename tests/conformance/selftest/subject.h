@@ -251,6 +251,21 @@ enum Fault : int64_t {
   kWeightOfForward,        // backward uses the weight cache as it was in the last forward
   kOwnCastsHalve,          // own kernels cast x, and their scale_inv is half of what it should be
   kKeepsAddress,           // forward reads the weight cache at the address of quantize_weight
+  kAsksNothing,            // check_session does not ask the kernels
+  kAsksOneDtype,           // check_session asks about sums of one dtype, and bf16 is summed as well
+  kAsksOneFormat,          // check_session does not ask about casts to E5M2
+  kAsksInForward,          // forward asks the kernels
+  kLateListOfFirst,        // a linear of a later seal has the weight cache of the first parameter
+  kPoolOfTwo,              // a linear's column of a pool is two columns
+  kScaleOfOtherShape,      // a weight cache with scales of rows, whose scale slot has one number
+  kAmaxOfXLost,            // x is cast without its amax
+  kEmptyKeepsOnlyDb,       // M = 0 with OVERWRITE leaves db where nothing else is wanted
+  kRecordsBeforeRefusal,   // forward writes the amax of x, and then refuses y
+  kRefusesInSilence,       // a verb reports nothing of another shape
+  kReadsOddX,              // backward refuses an x that it does not need
+  kTakesVectorWeight,      // add_linear takes a parameter that is no LINEAR_WEIGHT
+  kForwardUnsealed,        // forward knows a linear that no seal covers
+  kRenamesFailure,         // forward answers another status than the kernels
   kFaultCount,
   kOtherOptimizer,  // no fault: describe names an algorithm that the check cannot compute
   kOwnCasts,        // no fault: own kernels cast x

@@ -266,7 +266,10 @@ octavo_status ability(void *, octavo_ability *q) {
   const bool has = (q->dtype == OCTAVO_F32 || q->dtype == OCTAVO_BF16 ||
                     q->dtype == OCTAVO_E4M3FN || q->dtype == OCTAVO_E5M2) &&
                    q->granularity == OCTAVO_PER_TENSOR && q->b_granularity == OCTAVO_PER_TENSOR;
-  q->decision = has ? OCTAVO_ACCEPT_EMULATED : OCTAVO_DECLINE;
+  const bool has_no_format = q->call == OCTAVO_KIND_COPY ||
+                             q->call == OCTAVO_KIND_DELAYED_SCALE_UPDATE ||
+                             q->call == OCTAVO_KIND_GRADIENT_SCALE;
+  q->decision = has || has_no_format ? OCTAVO_ACCEPT_EMULATED : OCTAVO_DECLINE;
   return OCTAVO_OK;
 }
 

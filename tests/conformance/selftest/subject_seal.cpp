@@ -46,6 +46,11 @@ class Emitter {
       slot.combine = OCTAVO_COMBINE_SUM;
     slot.name = {name, std::char_traits<char>::length(name)};
     slot.labels = labels;
+    if (s_.fault == kScaleOfOtherShape && slot.name.size == 12 &&
+        role == OCTAVO_ROLE_WEIGHT_CACHE) {  // "weight_cache"
+      slot.scale_slot = slot.id + 2;
+      slot.granularity = OCTAVO_PER_ROW;
+    }
     if (status_ == OCTAVO_OK) status_ = sink_.slot(sink_.ctx, &slot);
     return s_.slots++;
   }
@@ -201,12 +206,15 @@ octavo_status seal(octavo_session *s, const octavo_slot_sink *sink) {
     if (s->fault == kColumnsReversed) col = static_cast<uint32_t>(s->linears.size()) - 1 - id;
     if (s->fault == kColumnOfWeight) col = std::min(s->linears[id].weight, col);
     const uint32_t owner = OCTAVO_OWNER_LINEAR;
+    const uint32_t wide = s->fault == kPoolOfTwo && col + 1 < s->linears.size() - first ? 2 : 1;
     for (const uint32_t pool : {x, dy}) {
-      emit.use(owner, id, pool, col, 1);
+      emit.use(owner, id, pool, col, wide);
       emit.use(owner, id, pool + 1, col, 1);
     }
     emit.use(owner, id, s->nonfinite_slot);
-    const uint32_t cache = s->parameters[s->linears[id].weight].cache_slot;
+    const bool is_late = s->seals > 1;
+    const uint32_t weight = s->fault == kLateListOfFirst && is_late ? 0 : s->linears[id].weight;
+    const uint32_t cache = s->parameters[weight].cache_slot;
     for (uint32_t i = 0; i < 3; ++i) emit.use(owner, id, cache + i);
     if (s->fault == kHistoryInForward) emit.use(owner, id, x + 2, col, 1);
   }

@@ -107,8 +107,9 @@ inline bool is_of(const octavo_session *s, const octavo_tensor *t, int64_t rows,
 }
 
 void subject_report(const octavo_host *host, octavo_status code);
-// Tells the host; INVALID.
+// Tell the host; INVALID, UNSUPPORTED.
 octavo_status subject_refuse(const octavo_session *s);
+octavo_status subject_decline(const octavo_session *s);
 octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink);
 octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_linear_plan *out);
 octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weight_call *c);

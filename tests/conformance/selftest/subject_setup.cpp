@@ -68,6 +68,40 @@ octavo_status refuse(const octavo_host *host, int64_t fault) {
   return OCTAVO_INVALID;
 }
 
+// Whether the kernels have every call of the verbs.
+bool are_complete(const octavo_session_desc *desc) {
+  static constexpr uint32_t kCalls[][3] = {{OCTAVO_KIND_QUANTIZE, OCTAVO_E4M3FN, 0},
+                                           {OCTAVO_KIND_QUANTIZE, OCTAVO_E5M2, 0},
+                                           {OCTAVO_KIND_GEMM, OCTAVO_E4M3FN, OCTAVO_E4M3FN},
+                                           {OCTAVO_KIND_GEMM, OCTAVO_E5M2, OCTAVO_E4M3FN},
+                                           {OCTAVO_KIND_DEQUANTIZE, OCTAVO_F32, 0},
+                                           {OCTAVO_KIND_DELAYED_SCALE_UPDATE, 0, 0},
+                                           {OCTAVO_KIND_COPY, 0, 0},
+                                           {OCTAVO_KIND_ADAM_STEP, OCTAVO_F32, 0},
+                                           {OCTAVO_KIND_GRADIENT_SCALE, 0, 0},
+                                           {OCTAVO_KIND_SUM, OCTAVO_F32, 0}};
+  const auto has = [&](uint32_t call, uint32_t dtype, uint32_t b_dtype = 0) {
+    octavo_ability q{};
+    q.size = sizeof q;
+    q.kind = OCTAVO_KIND_ABILITY;
+    q.call = call;
+    q.dtype = dtype;
+    q.b_dtype = b_dtype;
+    return desc->kernels->ability(desc->kernels_ctx, &q) == OCTAVO_OK &&
+           q.decision != OCTAVO_DECLINE;
+  };
+  const int64_t fault = fault_of(desc);
+  if (fault == kAsksNothing) return true;
+  for (const auto &[call, dtype, b_dtype] : kCalls) {
+    const bool is_e5m2 = call == OCTAVO_KIND_QUANTIZE && dtype == OCTAVO_E5M2;
+    if (!has(call, dtype, b_dtype) && !(is_e5m2 && fault == kAsksOneFormat)) return false;
+  }
+  if (fault == kAsksOneDtype) return true;
+  for (const uint32_t dtype : {OCTAVO_BF16, OCTAVO_F16})  // in which dy may come
+    if (has(OCTAVO_KIND_DEQUANTIZE, dtype) && !has(OCTAVO_KIND_SUM, dtype)) return false;
+  return true;
+}
+
 octavo_status check_session(const octavo_session_desc *desc, const octavo_verdict_sink *sink) {
   if (fault_of(desc) == kNoVerdict) return OCTAVO_OK;
   if (fault_of(desc) == kProbesKernels) {
@@ -84,6 +118,10 @@ octavo_status check_session(const octavo_session_desc *desc, const octavo_verdic
   if (fault_of(desc) == kDeclinesPadding && desc->caps->alignment > 1) {
     v.decision = OCTAVO_DECLINE;
     v.text = OCTAVO_STR("pads nothing");
+  }
+  if (!are_complete(desc)) {
+    v.decision = OCTAVO_DECLINE;
+    v.text = OCTAVO_STR("the kernels lack a call");
   }
   switch (fault_of(desc)) {
     case kEscapesInText: v.text = OCTAVO_STR("runs \033[31mred"); break;
@@ -168,7 +206,7 @@ octavo_status add_linear(octavo_session *s, const octavo_linear_desc *desc, octa
   if (desc->flags != 0 && s->fault != kAcceptsFlags) return subject_refuse(s);
   const bool weight_known = desc->weight < s->parameters.size();
   if (!weight_known && s->fault != kAcceptsAnyWeight) return subject_refuse(s);
-  if (weight_known &&
+  if (weight_known && s->fault != kTakesVectorWeight &&
       (s->parameters[desc->weight].desc.flags & OCTAVO_PARAMETER_LINEAR_WEIGHT) == 0) {
     return subject_refuse(s);
   }
@@ -217,6 +255,11 @@ void subject_report(const octavo_host *host, octavo_status code) {
 
 octavo_status subject_refuse(const octavo_session *s) {
   return refuse(s->host, s->fault);
+}
+
+octavo_status subject_decline(const octavo_session *s) {
+  subject_report(s->host, OCTAVO_UNSUPPORTED);
+  return OCTAVO_UNSUPPORTED;
 }
 
 octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_linear_plan *out) {

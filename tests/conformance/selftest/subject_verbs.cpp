@@ -231,13 +231,26 @@ octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weig
 }
 
 octavo_status subject_forward(const octavo_session *s, const octavo_forward_call *c) {
+  if (s->fault == kForwardUnsealed && c->linear < s->linears.size() &&
+      c->linear >= s->sealed_linears)
+    return OCTAVO_OK;
   if (c->linear >= s->sealed_linears) return unknown_id(s);
   const OnStream on(c->stream);
-  if (!are_plain(s, {c->x, c->y, c->bias})) return OCTAVO_UNSUPPORTED;
+  if (s->fault == kAsksInForward) {
+    octavo_ability q{};
+    q.size = sizeof q;
+    q.kind = OCTAVO_KIND_ABILITY;
+    q.call = OCTAVO_KIND_COPY;
+    s->kernels->ability(s->ctx, &q);
+  }
+  if (!are_plain(s, {c->x, c->y, c->bias})) return subject_decline(s);
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
   if (!is_of(s, c->x, c->x->rows, d.cols) || !is_of(s, c->y, c->x->rows, d.rows) ||
-      !is_of(s, c->bias, 1, d.rows))
-    return subject_refuse(s);
+      !is_of(s, c->bias, 1, d.rows)) {
+    if (s->fault == kRecordsBeforeRefusal)
+      copy_bytes(s, c->slots[kXAmax], c->x->data, sizeof(float));
+    return s->fault == kRefusesInSilence ? OCTAVO_INVALID : subject_refuse(s);
+  }
   if (s->fault == kDeclinesLate && c->x->dtype == OCTAVO_F16) return OCTAVO_UNSUPPORTED;
   if (s->fault < kDeclinesPadding) misbehave(s->fault);
   if (s->fault == kRefusesInOpen && s->linears.size() > s->sealed_linears)
@@ -282,6 +295,7 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   const bool current =
       s->fault == kCurrentScaling || (s->fault == kNullChangesScale && c->slots[kXAmax] == nullptr);
   void *amax = c->slots[s->fault == kAmaxInScale ? kXScale : kXAmax];
+  if (s->fault == kAmaxOfXLost) amax = nullptr;
   const bool flags =
       s->fault != kNoNonfiniteOfX && (s->fault != kFlagNeedsSaved || saved != nullptr);
   void *nonfinite = flags ? c->slots[kNonfinite] : nullptr;
@@ -333,6 +347,7 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   if (s->fault == kWorkspaceOverrun) {
     clear(s, work + 16 + m * (n * static_cast<int64_t>(sizeof(float)) + k), 1);
   }
+  if (s->fault == kRenamesFailure && status_of_verb != OCTAVO_OK) return OCTAVO_INTERNAL;
   return status_of_verb;
 }
 
@@ -340,9 +355,10 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
   if (c->linear >= s->sealed_linears) return unknown_id(s);
   const OnStream on(s->fault == kNullStreamInBackward ? nullptr : c->stream);
   if (s->fault == kBackwardNothing) return OCTAVO_OK;
-  if (!are_plain(s, {c->dy, c->dx, c->dw, c->db})) return OCTAVO_UNSUPPORTED;
+  if (!are_plain(s, {c->dy, c->dx, c->dw, c->db})) return subject_decline(s);
   const octavo_parameter_desc &d = s->parameters[s->linears[c->linear].weight].desc;
   const int64_t rows = c->dy->rows;
+  if (s->fault == kReadsOddX && !are_plain(s, {c->x})) return subject_refuse(s);
   const bool skips_dw = (c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT) != 0;
   if (!is_of(s, c->dy, rows, d.rows) || !is_of(s, c->dx, rows, d.cols) ||
       !is_of(s, c->db, 1, d.rows) || !is_of(s, skips_dw ? nullptr : c->dw, d.rows, d.cols))
@@ -421,8 +437,9 @@ octavo_status subject_backward(const octavo_session *s, const octavo_backward_ca
     const octavo_tensor x_t = codes(saved, k, m, OCTAVO_E4M3FN);
     multiply(s, dy_t, work, x_t, x_inv, *dw, nullptr, adds, padded_dw);
   }
-  if (c->db != nullptr && !(s->fault == kEmptyKeepsDb && rows == 0) &&
-      !(s->fault == kDbOfF32 && c->db->dtype != OCTAVO_F32)) {
+  const bool keeps_db =
+      rows == 0 && (s->fault == kEmptyKeepsDb || (s->fault == kEmptyKeepsOnlyDb && is_for_db));
+  if (c->db != nullptr && !keeps_db && !(s->fault == kDbOfF32 && c->db->dtype != OCTAVO_F32)) {
     // Sums are f32; a db of another dtype gets them rounded.
     const bool direct = c->db->dtype == OCTAVO_F32;
     octavo_sum sum{};
