@@ -161,6 +161,20 @@ static int has_rows(const octavo_tensor *t) {
   return t != NULL && t->rows >= 0 && t->rows <= REFERENCE_MOST;
 }
 
+/* One matrix of a call, or null. */
+static octavo_status check_matrix(const octavo_session *s, const octavo_tensor *t, int64_t rows,
+                                  int64_t cols) {
+  if (t == NULL) return OCTAVO_OK;
+  if (!reference_is_plain(t->dtype) || t->reserved != 0)
+    return reference_refuse(s->desc.host, OCTAVO_UNSUPPORTED,
+                            "a call of a linear: expected matrices in f32, bf16 or f16");
+  if (t->rows != rows || t->cols != cols || (t->data != NULL && t->stride < cols))
+    return reference_refuse(s->desc.host, OCTAVO_INVALID,
+                            "a call of a linear: expected x and dx [M, K], y and dy [M, N], bias "
+                            "and db [1, N] and dw [N, K] of the weight [N, K]");
+  return OCTAVO_OK;
+}
+
 octavo_status reference_linear_forward(const octavo_session *s, const octavo_forward_call *c) {
   if (!REFERENCE_IS(c, octavo_forward_call, workspace, OCTAVO_KIND_FORWARD_CALL))
     return reference_refuse(s->desc.host, OCTAVO_INVALID,
@@ -172,17 +186,15 @@ octavo_status reference_linear_forward(const octavo_session *s, const octavo_for
     return reference_refuse(
         s->desc.host, OCTAVO_INVALID,
         "linear_forward: expected x [M, K] and y [M, N] with M from 0 to 2^40, and slots");
-  if (!reference_is_plain(c->x->dtype))
-    return reference_refuse(s->desc.host, OCTAVO_UNSUPPORTED,
-                            "linear_forward: expected x in f32, bf16 or f16");
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
-  if (c->x->cols != w.cols)
-    return reference_refuse(s->desc.host, OCTAVO_INVALID,
-                            "linear_forward: expected x [M, K] with the K of the weight [N, K]");
+  octavo_status status = check_matrix(s, c->x, c->x->rows, w.cols);
+  if (status == OCTAVO_OK) status = check_matrix(s, c->y, c->x->rows, w.rows);
+  if (status == OCTAVO_OK) status = check_matrix(s, c->bias, 1, w.rows);
+  if (status != OCTAVO_OK) return status;
   carver pieces = {c->workspace, 0};
   buffers b = forward_buffers(s, &pieces, c->x->rows, w.rows, w.cols);
   float *nonfinite = c->slots[LINEAR_NONFINITE];
-  octavo_status status = quantize(s, c->x, &b.x, NULL, &b.x_scale_inv, nonfinite, c->stream);
+  status = quantize(s, c->x, &b.x, NULL, &b.x_scale_inv, nonfinite, c->stream);
   if (status == OCTAVO_OK)
     status = quantize(s, &w, &b.w, NULL, &b.w_scale_inv, nonfinite, c->stream);
   if (status != OCTAVO_OK) return status;
@@ -213,23 +225,21 @@ octavo_status reference_linear_backward(const octavo_session *s, const octavo_ba
   if (!has_rows(c->dy) || c->slots == NULL)
     return reference_refuse(s->desc.host, OCTAVO_INVALID,
                             "linear_backward: expected dy [M, N] with M from 0 to 2^40, and slots");
-  if (!reference_is_plain(c->dy->dtype) || (c->x != NULL && !reference_is_plain(c->x->dtype)))
-    return reference_refuse(s->desc.host, OCTAVO_UNSUPPORTED,
-                            "linear_backward: expected dy and x in f32, bf16 or f16");
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
-  if (c->dy->cols != w.rows ||
-      (c->x != NULL && c->dy->rows > 0 && (c->x->cols != w.cols || c->x->rows != c->dy->rows)))
-    return reference_refuse(s->desc.host, OCTAVO_INVALID,
-                            "linear_backward: expected dy [M, N] and x [M, K] with the N and K of "
-                            "the weight [N, K]");
   const int frozen =
       (s->parameters[s->linears[c->linear]].desc.flags & OCTAVO_PARAMETER_FROZEN) != 0;
   const int weight_wanted = c->dw != NULL && !frozen && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
+  octavo_status status = check_matrix(s, c->dy, c->dy->rows, w.rows);
+  if (status == OCTAVO_OK && c->dy->rows > 0) status = check_matrix(s, c->x, c->dy->rows, w.cols);
+  if (status == OCTAVO_OK) status = check_matrix(s, c->dx, c->dy->rows, w.cols);
+  if (status == OCTAVO_OK && weight_wanted) status = check_matrix(s, c->dw, w.rows, w.cols);
+  if (status == OCTAVO_OK) status = check_matrix(s, c->db, 1, w.rows);
+  if (status != OCTAVO_OK) return status;
   const uint32_t accumulate = (c->flags & OCTAVO_BACKWARD_OVERWRITE) ? 0 : 1;
   carver pieces = {c->workspace, 0};
   buffers b = backward_buffers(s, &pieces, c->dy->rows, w.rows, w.cols);
-  octavo_status status = quantize(s, c->dy, &b.dy, weight_wanted ? &b.dy_t : NULL, &b.dy_scale_inv,
-                                  c->slots[LINEAR_NONFINITE], c->stream);
+  status = quantize(s, c->dy, &b.dy, weight_wanted ? &b.dy_t : NULL, &b.dy_scale_inv,
+                    c->slots[LINEAR_NONFINITE], c->stream);
   if (status == OCTAVO_OK && c->dx != NULL) {
     status = quantize(s, &w, NULL, &b.w_t, &b.w_scale_inv, NULL, c->stream);
     const octavo_gemm dgrad =

@@ -40,23 +40,45 @@ static octavo_status check_flags(const octavo_session_desc *desc) {
   return reference_refuse(desc->host, OCTAVO_INVALID, "the session has a flag that is not known");
 }
 
+/* What the kernels say of the calls below: the least of their answers. */
+static uint32_t ask_kernels(const octavo_session_desc *desc) {
+  static const struct {
+    uint32_t call, dtype, b_dtype;
+  } needed[] = {{OCTAVO_KIND_QUANTIZE, OCTAVO_E4M3FN, 0},
+                {OCTAVO_KIND_QUANTIZE, OCTAVO_E5M2, 0},
+                {OCTAVO_KIND_GEMM, OCTAVO_E4M3FN, OCTAVO_E4M3FN},
+                {OCTAVO_KIND_GEMM, OCTAVO_E5M2, OCTAVO_E4M3FN},
+                {OCTAVO_KIND_SUM, OCTAVO_F32, 0},
+                {OCTAVO_KIND_SUM, OCTAVO_BF16, 0},
+                {OCTAVO_KIND_SUM, OCTAVO_F16, 0},
+                {OCTAVO_KIND_DEQUANTIZE, OCTAVO_F32, 0},
+                {OCTAVO_KIND_COPY, 0, 0}};
+  uint32_t least = OCTAVO_ACCEPT;
+  for (size_t i = 0; i < sizeof needed / sizeof *needed; ++i) {
+    octavo_ability q = {.size = sizeof q, .kind = OCTAVO_KIND_ABILITY};
+    q.call = needed[i].call;
+    q.dtype = needed[i].dtype;
+    q.b_dtype = needed[i].b_dtype;
+    if (desc->kernels->ability(desc->kernels_ctx, &q) != OCTAVO_OK || q.decision == OCTAVO_DECLINE)
+      return OCTAVO_DECLINE;
+    if (q.decision == OCTAVO_ACCEPT_EMULATED) least = q.decision;
+  }
+  return least;
+}
+
 static octavo_status check_session(const octavo_session_desc *desc,
                                    const octavo_verdict_sink *sink) {
   const octavo_status status = check_flags(desc);
   if (status != OCTAVO_OK) return status;
   octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT};
-  octavo_ability product = {.size = sizeof product, .kind = OCTAVO_KIND_ABILITY};
-  product.call = OCTAVO_KIND_GEMM;
-  product.dtype = OCTAVO_E5M2;
-  product.b_dtype = OCTAVO_E4M3FN;
-  if (desc->kernels->ability(desc->kernels_ctx, &product) != OCTAVO_OK ||
-      product.decision == OCTAVO_DECLINE)
-    answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_DTYPE,
-           "the kernels lack products of float8_e4m3fn and float8_e5m2");
+  const uint32_t decision = ask_kernels(desc);
+  if (decision == OCTAVO_DECLINE)
+    answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL,
+           "the kernels lack a cast, a product or a sum of this backend");
   else if (desc->caps->alignment > 1)
     answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_SHAPE,
            "the kernels need aligned shapes, and this backend does not pad; te does");
-  else if (product.decision == OCTAVO_ACCEPT_EMULATED)
+  else if (decision == OCTAVO_ACCEPT_EMULATED)
     answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_ACCEPT_EMULATED, OCTAVO_REASON_NONE,
            "per-tensor current scaling; FP8 arithmetic is emulated exactly, without FP8 hardware");
   else

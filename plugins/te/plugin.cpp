@@ -77,18 +77,6 @@ void Te::check(const Device &device, const Options &options, Verdicts &verdicts)
     verdicts.need_product(x, w, another_recipe(device, r.scaling));
   }
   if (!verdicts.declined()) need_drafts(device, r, verdicts);
-  verdicts.need_calls({{OCTAVO_KIND_SUM, "sum_rows", OCTAVO_F32}});
-  const auto is_plain = [](Operands o) { return o == Operands::kPlain; };
-  if (!r.evaluates_in_fp8 || is_plain(r.fprop) || is_plain(r.dgrad) || is_plain(r.wgrad))
-    verdicts.need_calls({{OCTAVO_KIND_GEMM, "gemm of float32", OCTAVO_F32, OCTAVO_F32}});
-  if (device.alignment() > 1)  // a padded product is computed aside
-    verdicts.need_calls({{OCTAVO_KIND_DEQUANTIZE, "dequantize", OCTAVO_F32}});
-  if (r.delayed())
-    verdicts.need_calls({{OCTAVO_KIND_DELAYED_SCALE_UPDATE, "delayed_scale_update"}});
-  if (r.dgrad == Operands::kDequantized || r.wgrad == Operands::kDequantized)
-    verdicts.need_calls({{OCTAVO_KIND_DEQUANTIZE, "dequantize", OCTAVO_E4M3FN}});
-  if (options.telemetry)
-    verdicts.need_calls({{OCTAVO_KIND_QUANTIZE_STATS, "quantize_stats", OCTAVO_E4M3FN}});
   if (verdicts.declined()) return;
   if (r.scaling == Scaling::kMx && r.gradient_dtype == OCTAVO_E5M2)
     verdicts.add({OCTAVO_ACCEPT, OCTAVO_REASON_OPTION,

@@ -10,6 +10,12 @@ struct Owning : plugin::Backend<Owning>, plugin::Optimizer<Owning>, plugin::Grad
   using Rule = plugin::SlotRule;
   using Parameter = plugin::Parameter;
 
+  // plugin.hpp asks about the calls of octavo_kernels; those of octavo/draft are the backend's.
+  static void check(const plugin::Device &, const plugin::NoOptions &, plugin::Verdicts &verdicts) {
+    verdicts.need_calls({{OCTAVO_KIND_ADAM_STEP, "adam_step", OCTAVO_F32}});
+    verdicts.need_casts({{OCTAVO_F16}});
+    verdicts.accept("float8_e4m3fn and float8_e5m2");
+  }
   static bool is_owned(const Parameter &p) { return p.has_linear; }
   static bool is_trained(const Parameter &p) { return !p.is_frozen(); }
   static Rule tensor(const char *name, uint32_t role, uint32_t dtype,

@@ -12,9 +12,18 @@ use crate::sys::*;
 pub trait Backend: Sized + Send + Sync + 'static {
     type Options: Options;
 
-    /// Whether a session can run here: says so in `verdicts`, at least once.
+    /// Whether a session can run here: says so in `verdicts`, at least once. It asks about each
+    /// call of the verbs.
     fn check(_device: &Device, _options: &Self::Options, verdicts: &mut Verdicts<'_>) {
         verdicts.need_casts(&[OCTAVO_E4M3FN, OCTAVO_E5M2]);
+        verdicts.need_calls(&[
+            (OCTAVO_KIND_GEMM, OCTAVO_E4M3FN, OCTAVO_E4M3FN),
+            (OCTAVO_KIND_GEMM, OCTAVO_E5M2, OCTAVO_E4M3FN),
+            (OCTAVO_KIND_COPY, 0, 0),
+        ]);
+        for dtype in [OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16] {
+            verdicts.need_calls(&[(OCTAVO_KIND_SUM, dtype, 0), (OCTAVO_KIND_DEQUANTIZE, dtype, 0)]);
+        }
         verdicts.accept("the kernels have float8_e4m3fn and float8_e5m2");
     }
     /// A session: states its slots and keeps their handles.

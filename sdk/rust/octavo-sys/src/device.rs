@@ -155,6 +155,18 @@ impl<'a> Verdicts<'a> {
             }));
         }
     }
+    /// Calls besides casts: the kind of their struct, the dtype, and that of `b` or 0.
+    pub fn need_calls(&mut self, calls: &[(u32, u32, u32)]) {
+        for (call, dtype, b_dtype) in calls {
+            let mut question: octavo_ability = fresh();
+            (question.call, question.dtype, question.b_dtype) = (*call, *dtype, *b_dtype);
+            if self.device.ask(question).decision == OCTAVO_DECLINE {
+                let text = "the kernels lack a call that this backend makes";
+                let found = format!("no call {call} of {dtype:#06x}");
+                self.add(Verdict::decline(OCTAVO_REASON_KERNEL, text).found(found));
+            }
+        }
+    }
     /// The last word, unless there was a refusal.
     pub fn accept(&mut self, text: &'static str) {
         if self.refusal.is_none() {

@@ -79,7 +79,7 @@ class Backend {
     device_ = Device(desc);
     options_ = parse(desc);
     Verdicts verdicts(device_, nullptr);
-    judge(device_, options_, verdicts);
+    lacking_ = judge(device_, options_, verdicts);
     if (verdicts.declined()) throw Error(OCTAVO_UNSUPPORTED, verdicts.refusal());
     state_slots({}, 0);
   }
@@ -130,8 +130,13 @@ class Backend {
     if (answer.decision != OCTAVO_DECLINE) answer = agree_on_weight(w, l.variant, answer);
     if (answer.decision != OCTAVO_DECLINE) {
       const std::string remark = std::move(answer.evidence);
-      answer = (fresh ? *fresh : variant(l.variant)).take_linear(l, w);
+      const Self &own = fresh ? *fresh : variant(l.variant);
+      answer = own.take_linear(l, w);
       if (answer.evidence.empty()) answer.evidence = remark;
+      if (answer.decision != OCTAVO_DECLINE && own.not_taken(w) == Lacking::kAll)
+        answer = decline(OCTAVO_REASON_DTYPE,
+                         "the kernels of this device lack a call for a weight of this dtype",
+                         "choose another dtype, backend or device", own.lacking_.call);
     }
     variants_.reserve(variants_.size() + 1);
     const uint32_t variant = l.variant;
@@ -198,8 +203,13 @@ class Backend {
   // The verbs without memory: what they take, and whether backward asks for x. What forward writes
   // to `saved` before a backward, it may write to the workspace else.
   enum class Before { kBackward, kNothing, kEvaluation };
+  // dtype: of x, y, dy and dx; sums: of dw and db.
+  Pass measure_forward(const Linear &l, const Parameter &w, int64_t m, Before next, bool fused,
+                       uint32_t dtype) const;
   Pass measure_forward(const Linear &l, const Parameter &w, int64_t m, Before next,
-                       bool fused = false) const;
+                       bool fused = false) const {
+    return measure_forward(l, w, m, next, fused, taken_dtype(self_of(l).not_taken(w)));
+  }
   // What is enough for each of these: bytes(m, next).
   template <typename Bytes>
   static octavo_extent largest_extent(Bytes bytes) {
@@ -211,7 +221,13 @@ class Backend {
     }
     return all;
   }
-  Pass measure_backward(const Linear &l, const Parameter &w, int64_t m, bool *reads_x) const;
+  Pass measure_backward(const Linear &l, const Parameter &w, int64_t m, bool *reads_x,
+                        uint32_t dtype, uint32_t sums) const;
+  Pass measure_backward(const Linear &l, const Parameter &w, int64_t m, bool *reads_x) const {
+    return measure_backward(l, w, m, reads_x, taken_dtype(self_of(l).not_taken(w)), OCTAVO_F32);
+  }
+  // OCTAVO_LINEAR_DECLINES_... of linears with this weight.
+  uint32_t not_taken(const Parameter &w) const { return declined_ | lacking_.of(w.dtype); }
 
  private:
   const Self &variant(uint32_t number) const {
@@ -253,12 +269,26 @@ class Backend {
     answer.fill(verdict, OCTAVO_LEVEL_LAYER);
     return OCTAVO_OK;
   }
-  static void judge(const Device &device, const Options &options, Verdicts &verdicts) {
+  static Lacking judge(const Device &device, const Options &options, Verdicts &verdicts) {
     if (kMeasuredRows % device.alignment() != 0)
       verdicts.decline(OCTAVO_REASON_KERNEL,
                        "the kernels want sizes of a multiple that does not divide 256");
-    Self::check(device, options, verdicts);
+    Verdicts first(device, nullptr);
+    Self::check(device, options, first);
+    Lacking lacking;
+    if (!first.declined() && !verdicts.declined()) lacking = find_lacking(device, options);
+    if (lacking.is_everything())
+      verdicts.decline(OCTAVO_REASON_KERNEL,
+                       "the kernels of this device lack a call of the backend",
+                       "choose another backend or device", lacking.call);
+    else
+      Self::check(device, options, verdicts);
+    return lacking;
   }
+  // variants.hpp
+  static Lacking find_lacking(const Device &device, const Options &options);
+  void measure_all(uint32_t dtype) const;
+  void finish(Pass &p, const octavo_step_call &c) const;
 
   Device device_;
   Options options_{};
@@ -269,6 +299,7 @@ class Backend {
   const Backend *session_ = nullptr;             // of a variant
   bool evaluates_in_host_ = false;
   uint32_t declined_ = 0;  // OCTAVO_LINEAR_DECLINES_...
+  Lacking lacking_;
 };
 
 }  // namespace plugin

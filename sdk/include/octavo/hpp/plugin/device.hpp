@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "octavo/hpp/kernels_tables.hpp"
+#include "octavo/hpp/plugin/abilities.hpp"
 #include "octavo/hpp/plugin/barrier.hpp"
 #include "octavo/hpp/plugin/scales.hpp"
 #include "octavo/kernels.h"
@@ -28,12 +29,7 @@ struct CodeFormat {
   uint32_t granularity = OCTAVO_PER_TENSOR;
 };
 inline std::string describe(CodeFormat f) {
-  return std::string(f.dtype == OCTAVO_E4M3FN ? "float8_e4m3fn"
-                     : f.dtype == OCTAVO_E5M2 ? "float8_e5m2"
-                     : f.dtype == OCTAVO_E2M1 ? "float4_e2m1fn"
-                     : f.dtype == OCTAVO_F16  ? "float16"
-                                              : "a dtype") +
-         " with " + describe_scales(f.granularity);
+  return std::string(describe_dtype(f.dtype)) + " with " + describe_scales(f.granularity);
 }
 
 // A call of kernels besides casts and products, by the kind of its struct.
@@ -78,21 +74,21 @@ class Device {
     return question;
   }
   octavo_ability ask_cast(CodeFormat out) const {
-    octavo_ability q{};
-    q.call = OCTAVO_KIND_QUANTIZE;
-    q.dtype = out.dtype;
-    q.granularity = out.granularity;
-    return ask(q);
+    return ask(question(OCTAVO_KIND_QUANTIZE, out.dtype, out.granularity));
   }
   octavo_ability ask_product(CodeFormat a, CodeFormat b, uint32_t layout = 0) const {
-    octavo_ability q{};
-    q.call = OCTAVO_KIND_GEMM;
+    octavo_ability q = question(OCTAVO_KIND_GEMM, a.dtype, a.granularity);
     q.flags = layout;
-    q.dtype = a.dtype;
-    q.granularity = a.granularity;
     q.b_dtype = b.dtype;
     q.b_granularity = b.granularity;
     return ask(q);
+  }
+  // From now on, each call that is measured is asked about.
+  void set_questions(Questions *questions) { questions_ = questions; }
+  bool has_questions() const { return questions_ != nullptr; }
+  template <typename Call>
+  void ask_about(const Call &call) const {
+    if (questions_ != nullptr) questions_->ask(*kernels_, ctx_, question_of(call));
   }
   // Whether a session should rely on what was answered: emulation is for devices that have nothing
   // else.
@@ -102,10 +98,7 @@ class Device {
   }
   // Whether the kernels execute a call; dtype: of octavo_ability, 0 for one without formats.
   bool executes(uint32_t call, uint32_t dtype = 0) const {
-    octavo_ability q{};
-    q.call = call;
-    q.dtype = dtype;
-    return ask(q).decision != OCTAVO_DECLINE;
+    return ask(question(call, dtype)).decision != OCTAVO_DECLINE;
   }
   bool casts_to(CodeFormat out) const { return serves(ask_cast(out)); }
   bool multiplies(CodeFormat a, CodeFormat b) const { return serves(ask_product(a, b)); }
@@ -132,6 +125,7 @@ class Device {
   void *ctx_ = nullptr;
   octavo_device where_{};
   int64_t alignment_ = 1;
+  Questions *questions_ = nullptr;
 };
 
 // A text that outlives every session of the plugin: each different one is kept once.

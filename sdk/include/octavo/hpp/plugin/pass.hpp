@@ -99,6 +99,7 @@ class Pass {
   template <typename Table, typename Call>
   void run(octavo_status (*Table::*verb)(void *, const Call *), Call &call) {
     if (status_ != OCTAVO_OK) return;
+    if (measuring_) device_.ask_about(call);
     if constexpr (HasWorkspace<Call>::value) {
       call.workspace = work_.take(0);
       if (measuring_) need(bytes_of(&call));

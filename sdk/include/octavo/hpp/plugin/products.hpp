@@ -161,6 +161,7 @@ inline void Pass::multiply(Operand a, Operand b, octavo_tensor &d, const octavo_
   // aside. With all of its rows, a needs as much of the kernels as each of the two.
   const int64_t whole = std::max(device_.alignment(), block_of(a.scale_inv.granularity).rows);
   if (measuring_) {
+    if (device_.has_questions()) return multiply_wide(a, b, d, bias, how);
     work_.tensor(whole, b.kept(), OCTAVO_F32);
     return multiply_once(a, b, d, bias, how);
   }

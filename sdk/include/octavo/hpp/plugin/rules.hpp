@@ -83,12 +83,31 @@ inline uint32_t declined_flag(uint32_t dtype) {
   return dtype == OCTAVO_F16 ? uint32_t{OCTAVO_LINEAR_DECLINES_F16} : 0;
 }
 
+constexpr std::array<uint32_t, 3> kPlainDtypes = {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16};
+
 // A dtype to measure with: the first that is not declined.
 inline uint32_t taken_dtype(uint32_t declined) {
-  return !(declined & OCTAVO_LINEAR_DECLINES_F32)    ? OCTAVO_F32
-         : !(declined & OCTAVO_LINEAR_DECLINES_BF16) ? OCTAVO_BF16
-                                                     : OCTAVO_F16;
+  for (const uint32_t dtype : kPlainDtypes)
+    if ((declined_flag(dtype) & declined) == 0) return dtype;
+  return OCTAVO_F16;
 }
+
+// What the kernels decline of the calls of a linear.
+struct Lacking {
+  std::array<uint32_t, 3> by_weight{};  // OCTAVO_LINEAR_DECLINES_..., in the order of kPlainDtypes
+  std::string call;                     // the first one, and why; empty: none
+
+  static constexpr uint32_t kAll =
+      OCTAVO_LINEAR_DECLINES_F32 | OCTAVO_LINEAR_DECLINES_BF16 | OCTAVO_LINEAR_DECLINES_F16;
+  uint32_t of(uint32_t weight_dtype) const {
+    for (size_t i = 0; i < kPlainDtypes.size(); ++i)
+      if (kPlainDtypes[i] == weight_dtype) return by_weight[i];
+    return 0;
+  }
+  bool is_everything() const {
+    return by_weight[0] == kAll && by_weight[1] == kAll && by_weight[2] == kAll;
+  }
+};
 
 // Handles: an index into the rules. What they give is in calls.hpp.
 struct MatrixSlot {

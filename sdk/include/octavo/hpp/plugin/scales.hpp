@@ -44,6 +44,19 @@ inline Block block_of(uint32_t granularity) {
   }
 }
 
+// "float16", for messages.
+inline const char *describe_dtype(uint32_t dtype) {
+  switch (dtype) {
+    case OCTAVO_F32: return "float32";
+    case OCTAVO_BF16: return "bfloat16";
+    case OCTAVO_F16: return "float16";
+    case OCTAVO_E4M3FN: return "float8_e4m3fn";
+    case OCTAVO_E5M2: return "float8_e5m2";
+    case OCTAVO_E2M1: return "float4_e2m1fn";
+    default: return "a dtype";
+  }
+}
+
 // "scales of rows", for messages.
 inline const char *describe_scales(uint32_t granularity) {
   switch (granularity) {

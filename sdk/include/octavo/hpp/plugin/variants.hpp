@@ -55,9 +55,10 @@ Verdict Backend<Self, OptionsType>::choose_variant(const octavo_linear_desc &d, 
                    "leave the linear's own options out");
   } else {
     Verdicts verdicts(device_, nullptr);
-    judge(device_, own, verdicts);
+    const Lacking lacking = judge(device_, own, verdicts);
     if (verdicts.declined()) return verdicts.first_refusal();
     *fresh = std::make_unique<Self>();
+    (*fresh)->lacking_ = lacking;
     (*fresh)->device_ = device_;
     (*fresh)->options_ = own;
     (*fresh)->session_ = this;
@@ -66,6 +67,67 @@ Verdict Backend<Self, OptionsType>::choose_variant(const octavo_linear_desc &d, 
     answer.evidence = verdicts.remark();
     return answer;
   }
+}
+
+// One linear of odd sizes, whose products are padded where the kernels need it, with each dtype.
+template <typename Self, typename OptionsType>
+Lacking Backend<Self, OptionsType>::find_lacking(const Device &device, const Options &options) {
+  Questions questions;
+  Lacking lacking;
+  auto sink = make<octavo_slot_sink>(OCTAVO_KIND_SLOT_SINK);
+  sink.slot = [](void *, const octavo_slot *) -> octavo_status { return OCTAVO_OK; };
+  sink.use = [](void *, const octavo_slot_use *) -> octavo_status { return OCTAVO_OK; };
+  try {
+    Self trial;
+    trial.device_ = device;
+    trial.device_.set_questions(&questions);
+    trial.options_ = options;
+    trial.state_slots({}, 0);
+    for (size_t i = 0; i < kPlainDtypes.size(); ++i) {
+      trial.objects_ = Objects();
+      Parameter w;
+      w.name = "weight";
+      w.rows = 33, w.cols = 17;
+      w.dtype = w.gradient_dtype = kPlainDtypes[i];
+      w.flags = OCTAVO_PARAMETER_LINEAR_WEIGHT;
+      Linear l;
+      l.name = "linear";
+      if (trial.take_parameter(w).decision == OCTAVO_DECLINE ||
+          trial.take_linear(l, w).decision == OCTAVO_DECLINE)
+        continue;
+      trial.objects_.parameters.push_back(std::move(w));
+      trial.objects_.linears.push_back(std::move(l));
+      if (Sealer(trial.rules_, trial.objects_, &sink).run(&trial.objects_) != OCTAVO_OK) continue;
+      for (const uint32_t dtype : kPlainDtypes) {
+        uint32_t flag = trial.declined_ & declined_flag(dtype);
+        if (flag == 0) {
+          trial.measure_all(dtype);
+          const std::string call = questions.take_declined();
+          if (!call.empty()) flag = declined_flag(dtype);
+          if (lacking.call.empty()) lacking.call = call;
+        }
+        lacking.by_weight[i] |= flag;
+      }
+    }
+  } catch (const Error &) {
+    return lacking;  // opening or sealing the session says why
+  }
+  return lacking;
+}
+
+template <typename Self, typename OptionsType>
+void Backend<Self, OptionsType>::measure_all(uint32_t dtype) const {
+  const Parameter &w = objects_.parameters[0];
+  const Linear &l = objects_.linears[0];
+  for (const Before next : {Before::kBackward, Before::kNothing, Before::kEvaluation})
+    measure_forward(l, w, kMeasuredRows, next, false, dtype);
+  bool reads_x = false;
+  for (const uint32_t sums : kPlainDtypes)
+    measure_backward(l, w, kMeasuredRows, &reads_x, dtype, sums);
+  Pass weight(device_, true, 0, nullptr, nullptr, nullptr);
+  self().cast_weight(weight, WeightCall(w, nullptr, true));
+  Pass step(device_, true, 0, nullptr, nullptr, nullptr);
+  finish(step, octavo_step_call{});
 }
 
 // One cache of a weight serves all of its linears.

@@ -54,7 +54,7 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_forward_call &c) 
     throw Error(OCTAVO_INVALID,
                 "expected saved null with OCTAVO_FORWARD_EVALUATION, found an address; drop the "
                 "flag where a backward follows");
-  const uint32_t declined = self_of(l).declined_;
+  const uint32_t declined = self_of(l).not_taken(w);
   check_matrix(l, "x", c.x, c.x->rows, w.cols, declined);
   check_matrix(l, "y", c.y, c.x->rows, w.rows, declined);
   check_matrix(l, "bias", c.bias, 1, w.rows);
@@ -74,7 +74,7 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_backward_call &c)
                 "expected dw null, since the plan's gradient is OCTAVO_GRADIENT_SLOT, found a "
                 "tensor");
   const bool takes_dw = !w.is_frozen() && !(c.flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
-  const uint32_t declined = self_of(l).declined_;
+  const uint32_t declined = self_of(l).not_taken(w);
   check_matrix(l, "dy", c.dy, c.dy->rows, w.rows, declined);
   check_matrix(l, "dx", c.dx, c.dy->rows, w.cols, declined);
   // Without rows x has nothing to say, whatever it is.
@@ -86,8 +86,7 @@ const Linear &Backend<Self, OptionsType>::checked(const octavo_backward_call &c)
 
 template <typename Self, typename OptionsType>
 Pass Backend<Self, OptionsType>::measure_forward(const Linear &l, const Parameter &w, int64_t m,
-                                                 Before next, bool fused) const {
-  const uint32_t dtype = taken_dtype(self_of(l).declined_);
+                                                 Before next, bool fused, uint32_t dtype) const {
   octavo_tensor x{nullptr, m, w.cols, w.cols, dtype, 0};
   octavo_tensor y{nullptr, m, w.rows, w.rows, dtype, 0};
   octavo_tensor bias{nullptr, 1, w.rows, w.rows, OCTAVO_F32, 0};
@@ -102,12 +101,12 @@ Pass Backend<Self, OptionsType>::measure_forward(const Linear &l, const Paramete
 
 template <typename Self, typename OptionsType>
 Pass Backend<Self, OptionsType>::measure_backward(const Linear &l, const Parameter &w, int64_t m,
-                                                  bool *reads_x) const {
-  const uint32_t dtype = taken_dtype(self_of(l).declined_);
+                                                  bool *reads_x, uint32_t dtype,
+                                                  uint32_t sums) const {
   octavo_tensor x{nullptr, m, w.cols, w.cols, dtype, 0};
   octavo_tensor dy{nullptr, m, w.rows, w.rows, dtype, 0};
-  octavo_tensor dw{nullptr, w.rows, w.cols, w.cols, OCTAVO_F32, 0};
-  octavo_tensor db{nullptr, 1, w.rows, w.rows, OCTAVO_F32, 0};
+  octavo_tensor dw{nullptr, w.rows, w.cols, w.cols, sums, 0};
+  octavo_tensor db{nullptr, 1, w.rows, w.rows, sums, 0};
   octavo_backward_call c{};
   c.dy = &dy, c.x = &x, c.dx = &x, c.dw = w.has_gradient ? nullptr : &dw, c.db = &db;
   Pass p(device_, true, m, nullptr, nullptr, nullptr, true);
@@ -140,7 +139,7 @@ octavo_status Backend<Self, OptionsType>::linear_plan(uint32_t linear,
   plan.weight_workspace = measured(p).workspace_bytes();
   if (l.needs_x) plan.flags |= OCTAVO_LINEAR_NEEDS_X;
   if (self_of(l).evaluates_in_host_) plan.flags |= OCTAVO_LINEAR_EVALUATES_IN_HOST;
-  plan.flags |= self_of(l).declined_;
+  plan.flags |= self_of(l).not_taken(w);
   plan.gradient = w.is_frozen()    ? OCTAVO_GRADIENT_NONE
                   : w.has_gradient ? OCTAVO_GRADIENT_SLOT
                                    : OCTAVO_GRADIENT_TENSOR;
@@ -192,12 +191,17 @@ template <typename Self, typename OptionsType>
 octavo_status Backend<Self, OptionsType>::end_step(const octavo_step_call *c) const {
   if (objects_.session_places.empty() && !rules_.empty()) return OCTAVO_OK;
   Pass p(device_, false, 0, c->stream, nullptr, nullptr);
-  const StepCall call(objects_, *c);
+  finish(p, *c);
+  return p.status();
+}
+
+template <typename Self, typename OptionsType>
+void Backend<Self, OptionsType>::finish(Pass &p, const octavo_step_call &c) const {
+  const StepCall call(objects_, c);
   for (uint32_t v = 0; v < objects_.sealed_variants; ++v) variant(v).finish_step(p, call);
   for (const Place &place : objects_.cleared)
-    if (float *data = call.entry(place.position); data != nullptr)
+    if (float *data = call.entry(place.position); p.measures_or(data != nullptr))
       p.clear(data, static_cast<uint64_t>(place.rows * place.cols) * sizeof(float));
-  return p.status();
 }
 
 }  // namespace plugin
