@@ -44,24 +44,43 @@ static void decide(octavo_verdict *v, uint32_t level, uint32_t reason, octavo_st
   v->text = text;
 }
 
+/* The kernels' answer about every call that is made below. */
+static uint32_t ask_kernels(const octavo_session_desc *d) {
+  static const uint32_t calls[][3] = {{OCTAVO_KIND_QUANTIZE, OCTAVO_E4M3FN, 0},
+                                      {OCTAVO_KIND_QUANTIZE, OCTAVO_E5M2, 0},
+                                      {OCTAVO_KIND_GEMM, OCTAVO_E4M3FN, OCTAVO_E4M3FN},
+                                      {OCTAVO_KIND_GEMM, OCTAVO_E5M2, OCTAVO_E4M3FN},
+                                      {OCTAVO_KIND_SUM, OCTAVO_F32, 0},
+                                      {OCTAVO_KIND_SUM, OCTAVO_BF16, 0},
+                                      {OCTAVO_KIND_SUM, OCTAVO_F16, 0},
+                                      {OCTAVO_KIND_DEQUANTIZE, OCTAVO_F32, 0},
+                                      {OCTAVO_KIND_COPY, 0, 0}};
+  uint32_t least = OCTAVO_ACCEPT;
+  for (size_t i = 0; i < sizeof calls / sizeof *calls && least != OCTAVO_DECLINE; i++) {
+    octavo_ability q = {.size = sizeof q,
+                        .kind = OCTAVO_KIND_ABILITY,
+                        .call = calls[i][0],
+                        .dtype = calls[i][1],
+                        .b_dtype = calls[i][2]};
+    if (d->kernels->ability(d->kernels_ctx, &q) != OCTAVO_OK) q.decision = OCTAVO_DECLINE;
+    if (q.decision != OCTAVO_ACCEPT) least = q.decision;
+  }
+  return least;
+}
+
 static octavo_status check_session(const octavo_session_desc *d, const octavo_verdict_sink *sink) {
   octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT};
-  octavo_ability product = {.size = sizeof product,
-                            .kind = OCTAVO_KIND_ABILITY,
-                            .call = OCTAVO_KIND_GEMM,
-                            .dtype = OCTAVO_E5M2,
-                            .b_dtype = OCTAVO_E4M3FN};
-  if (d->kernels->ability(d->kernels_ctx, &product) != OCTAVO_OK ||
-      product.decision == OCTAVO_DECLINE)
+  const uint32_t decision = ask_kernels(d);
+  if (decision == OCTAVO_DECLINE)
     decide(&v, OCTAVO_LEVEL_DEVICE, OCTAVO_REASON_KERNEL,
-           TEXT("these kernels do not multiply float8_e5m2 by float8_e4m3fn"));
+           TEXT("these kernels lack a cast, a product or a sum of minimal"));
   else if (d->caps->alignment > 1)
     decide(&v, OCTAVO_LEVEL_DEVICE, OCTAVO_REASON_SHAPE,
            TEXT("these kernels need padded matrices, and minimal pads nothing"));
   else
     decide(&v, OCTAVO_LEVEL_SESSION, OCTAVO_REASON_NONE,
            TEXT("x, w and dy are cast with current scaling"));
-  if (v.decision == OCTAVO_ACCEPT) v.decision = product.decision;
+  if (v.decision == OCTAVO_ACCEPT) v.decision = decision;
   sink->verdict(sink->ctx, &v);
   return OCTAVO_OK;
 }
@@ -200,15 +219,20 @@ typedef struct pass {
   octavo_status status;
 } pass;
 
-/* What both verbs refuse, before they write. The kernels look at y, bias, dx, dw and db. */
-static pass begin(const octavo_session *s, uint32_t linear, const octavo_tensor *x,
-                  const octavo_tensor *dy, void *stream, void *workspace) {
+/* What both verbs refuse, before they write. `all`: x, y or dy, dx, bias or db, dw; null: none. */
+static pass begin(const octavo_session *s, uint32_t linear, int64_t m, void *stream,
+                  void *workspace, const octavo_tensor *const all[5]) {
   pass p = {.desc = &s->desc, .stream = stream, .base = workspace};
-  const parameter *w = linear < s->sealed_linears ? &s->parameters[s->linears[linear]] : NULL;
-  if (!w || x->cols != w->cols || (dy && (dy->cols != w->rows || dy->rows != x->rows)))
-    p.status = fail(&s->desc, OCTAVO_INVALID, "expected a sealed linear, x [M, K] and dy [M, N]");
-  else if (!is_plain(x->dtype) || (dy && !is_plain(dy->dtype)))
-    p.status = fail(&s->desc, OCTAVO_UNSUPPORTED, "expected x and dy in f32, bf16 or f16");
+  if (linear >= s->sealed_linears)
+    p.status = fail(&s->desc, OCTAVO_INVALID, "expected a sealed linear");
+  const parameter *w = p.status ? NULL : &s->parameters[s->linears[linear]];
+  for (int i = 0; !p.status && i < (w->flags & OCTAVO_PARAMETER_FROZEN ? 4 : 5); ++i) {
+    const int64_t rows = i < 3 ? m : i < 4 ? 1 : w->rows, cols = i % 2 ? w->rows : w->cols;
+    if (all[i] && (all[i]->rows != rows || all[i]->cols != cols || all[i]->stride < cols))
+      p.status = fail(&s->desc, OCTAVO_INVALID, "expected matrices that fit the weight [N, K]");
+    else if (all[i] && (!is_plain(all[i]->dtype) || all[i]->reserved))
+      p.status = fail(&s->desc, OCTAVO_UNSUPPORTED, "expected f32, bf16 or f16, and reserved 0");
+  }
   return p;
 }
 
@@ -272,7 +296,8 @@ static void forward(pass *p, const parameter *w, const octavo_forward_call *c) {
 }
 
 static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
-  pass p = begin(s, c->linear, c->x, NULL, c->stream, c->workspace);
+  const octavo_tensor *const all[5] = {c->x, c->y, NULL, c->bias, NULL};
+  pass p = begin(s, c->linear, c->x->rows, c->stream, c->workspace, all);
   if (!p.status) forward(&p, &s->parameters[s->linears[c->linear]], c);
   return p.status;
 }
@@ -317,7 +342,9 @@ static void backward(pass *p, const parameter *w, const octavo_backward_call *c)
 }
 
 static octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
-  pass p = begin(s, c->linear, c->x, c->dy, c->stream, c->workspace);
+  const octavo_tensor *dw = c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT ? NULL : c->dw;
+  const octavo_tensor *const all[5] = {c->x, c->dy, c->dx, c->db, dw};
+  pass p = begin(s, c->linear, c->dy->rows, c->stream, c->workspace, all);
   if (!p.status) backward(&p, &s->parameters[s->linears[c->linear]], c);
   return p.status;
 }

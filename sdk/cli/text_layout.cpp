@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "sdk/cli/common.h"
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 

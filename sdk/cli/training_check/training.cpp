@@ -17,6 +17,7 @@
 #include <cmath>
 
 #include "model.h"
+#include "octavo/kernels.h"
 #include "optimizer.h"
 #include "sdk/verify/report.h"
 

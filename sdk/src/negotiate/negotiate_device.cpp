@@ -5,6 +5,7 @@
 #include "sdk/src/base/text.h"
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/negotiate/negotiate.h"
+#include "sdk/src/plugin/manifest_requires.h"
 
 namespace octavo {
 namespace {

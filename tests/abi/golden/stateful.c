@@ -53,11 +53,30 @@ static octavo_status list_options(const octavo_option_sink *sink) {
   return OCTAVO_OK;
 }
 
+/* Every call that is made below; each operand may be f32, bf16 or f16. */
+static int has_calls(const octavo_session_desc *d) {
+  static const uint32_t plain[] = {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16};
+  static const uint32_t calls[] = {OCTAVO_KIND_SUM, OCTAVO_KIND_DEQUANTIZE, OCTAVO_KIND_GEMM,
+                                   OCTAVO_KIND_COPY, OCTAVO_KIND_ADAM_STEP};
+  for (int i = 0; i < 5; ++i)
+    for (int j = 0; j < 9; ++j) {
+      octavo_ability q = {.size = sizeof q, .kind = OCTAVO_KIND_ABILITY, .call = calls[i]};
+      q.dtype = calls[i] == OCTAVO_KIND_ADAM_STEP ? OCTAVO_F32 : plain[j / 3];
+      q.b_dtype = calls[i] == OCTAVO_KIND_GEMM ? plain[j % 3] : 0;
+      if (d->kernels->ability(d->kernels_ctx, &q) != OCTAVO_OK || q.decision == OCTAVO_DECLINE)
+        return 0;
+    }
+  return 1;
+}
+
 static octavo_status check_session(const octavo_session_desc *d, const octavo_verdict_sink *sink) {
   octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT};
-  answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_REASON_NONE, (octavo_str)OCTAVO_STR("computes in f32"));
+  if (has_calls(d))
+    answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_REASON_NONE, (octavo_str)OCTAVO_STR("computes in f32"));
+  else
+    answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_REASON_KERNEL,
+           (octavo_str)OCTAVO_STR("the kernels lack a call"));
   sink->verdict(sink->ctx, &v);
-  (void)d;
   return OCTAVO_OK;
 }
 
@@ -250,22 +269,29 @@ static octavo_tensor weight_of(const octavo_session *s, uint32_t linear, void *c
 }
 
 /* What both verbs refuse, before they write. */
-static octavo_status check_call(const octavo_session *s, uint32_t linear, const octavo_tensor *x,
-                                const octavo_tensor *dy) {
-  if (linear >= s->sealed_linears)
-    return fail(&s->desc, OCTAVO_INVALID, "no such linear is sealed");
-  const parameter *w = &s->parameters[s->linears[linear]];
-  if (x->cols != w->cols || (dy != NULL && (dy->cols != w->rows || dy->rows != x->rows)))
-    return fail(&s->desc, OCTAVO_INVALID, "x and dy fit the weight");
-  if (!is_plain(x) || (dy != NULL && !is_plain(dy)))
-    return fail(&s->desc, OCTAVO_UNSUPPORTED, "x and dy have values, not codes");
+/* One matrix of a call, or null. */
+static octavo_status check_matrix(const octavo_session *s, octavo_status before,
+                                  const octavo_tensor *t, int64_t rows, int64_t cols) {
+  if (before != OCTAVO_OK || t == NULL) return before;
+  if (t->rows != rows || t->cols != cols)
+    return fail(&s->desc, OCTAVO_INVALID, "expected matrices that fit the weight [N, K]");
+  if (!is_plain(t)) return fail(&s->desc, OCTAVO_UNSUPPORTED, "expected values, found codes");
   return OCTAVO_OK;
 }
 
+static octavo_status check_linear(const octavo_session *s, uint32_t linear) {
+  if (linear < s->sealed_linears) return OCTAVO_OK;
+  return fail(&s->desc, OCTAVO_INVALID, "no such linear is sealed");
+}
+
 static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
-  const octavo_status refused = check_call(s, c->linear, c->x, NULL);
-  if (refused != OCTAVO_OK) return refused;
+  octavo_status status = check_linear(s, c->linear);
+  if (status != OCTAVO_OK) return status;
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
+  status = check_matrix(s, status, c->x, c->x->rows, w.cols);
+  status = check_matrix(s, status, c->y, c->x->rows, w.rows);
+  status = check_matrix(s, status, c->bias, 1, w.rows);
+  if (status != OCTAVO_OK) return status;
   octavo_gemm call = product(c->stream, c->x, &w, c->y, c->workspace, 0);
   call.bias = c->bias;
   return s->desc.kernels->gemm(s->desc.kernels_ctx, &call);
@@ -292,19 +318,24 @@ static octavo_status sum_bias(const octavo_session *s, const octavo_backward_cal
 }
 
 static octavo_status linear_backward(const octavo_session *s, const octavo_backward_call *c) {
-  const octavo_status refused = check_call(s, c->linear, c->x, c->dy);
-  if (refused != OCTAVO_OK) return refused;
+  octavo_status status = check_linear(s, c->linear);
+  if (status != OCTAVO_OK) return status;
   const octavo_kernels *k = s->desc.kernels;
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
+  const int is_frozen = (s->parameters[s->linears[c->linear]].flags & OCTAVO_PARAMETER_FROZEN) != 0;
+  const int wants_dw = c->dw != NULL && !is_frozen && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
+  status = check_matrix(s, status, c->dy, c->dy->rows, w.rows);
+  status = check_matrix(s, status, c->x, c->dy->rows, w.cols);
+  status = check_matrix(s, status, c->dx, c->dy->rows, w.cols);
+  status = check_matrix(s, status, wants_dw ? c->dw : NULL, w.rows, w.cols);
+  status = check_matrix(s, status, c->db, 1, w.rows);
+  if (status != OCTAVO_OK) return status;
   void *workspace = (uint8_t *)c->workspace + sums_bytes(w.rows);
-  octavo_status status = OCTAVO_OK;
   if (c->dx != NULL) {
     const octavo_gemm call = product(c->stream, c->dy, &w, c->dx, workspace, OCTAVO_GEMM_B_KN);
     status = k->gemm(s->desc.kernels_ctx, &call);
   }
-  const int is_frozen = (s->parameters[s->linears[c->linear]].flags & OCTAVO_PARAMETER_FROZEN) != 0;
-  if (status == OCTAVO_OK && c->dw != NULL && !is_frozen &&
-      !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT)) {
+  if (status == OCTAVO_OK && wants_dw) {
     octavo_gemm call =
         product(c->stream, c->dy, c->x, c->dw, workspace, OCTAVO_GEMM_A_KM | OCTAVO_GEMM_B_KN);
     call.accumulate = !(c->flags & OCTAVO_BACKWARD_OVERWRITE);

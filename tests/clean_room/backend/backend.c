@@ -385,9 +385,13 @@ static const struct requirement {
           OCTAVO_STR("products of E5M2 with one scale by E4M3 with scales of rows")),
     NEEDS(DELAYED_SCALE_UPDATE, OCTAVO_HISTORY_MSAMP, OCTAVO_F32, 0, 0, 0,
           OCTAVO_STR("delayed scales")),
-    NEEDS(DEQUANTIZE, 0, OCTAVO_F32, 0, 0, 0, OCTAVO_STR("conversions between the host's dtypes")),
+    NEEDS(DEQUANTIZE, 0, OCTAVO_F32, 0, 0, 0, OCTAVO_STR("conversions of float32")),
+    NEEDS(DEQUANTIZE, 0, OCTAVO_BF16, 0, 0, 0, OCTAVO_STR("conversions of bfloat16")),
+    NEEDS(DEQUANTIZE, 0, OCTAVO_F16, 0, 0, 0, OCTAVO_STR("conversions of float16")),
     NEEDS(COMPUTE_AMAX, 0, OCTAVO_F32, 0, 0, 0, OCTAVO_STR("the amax of a tensor")),
     NEEDS(SUM, 0, OCTAVO_F32, 0, 0, 0, OCTAVO_STR("sums of columns")),
+    NEEDS(SUM, 0, OCTAVO_BF16, 0, 0, 0, OCTAVO_STR("sums of columns of bfloat16")),
+    NEEDS(SUM, 0, OCTAVO_F16, 0, 0, 0, OCTAVO_STR("sums of columns of float16")),
     NEEDS(COPY, 0, OCTAVO_F32, 0, 0, 0, OCTAVO_STR("copies")),
 };
 
