@@ -90,6 +90,7 @@ CAMPAIGNS = [
              r"^conformance\.kernels\.faults_whole$", 120),
     Campaign("training", "FP8 ends where plain training does, at the default size",
              r"^TrainGptDefaultSize\.", 1),
+    Campaign("sources", "product sources, each compiled by itself", r"^Repo\.compile_alone$", 240),
     Campaign("debian", "Debian packages installed in a Debian of their own, used and purged", r"^Package\.debian$", 6),
     Campaign("processors", "PyTorch for aarch64 by qemu: the wheel, and weights equal to those of x86-64", r"^Package\.aarch64_torch$", 7),
     Campaign("releases", "two releases of one commit, each with an empty compiler cache, equal", r"^Package\.release_twice$", 2),

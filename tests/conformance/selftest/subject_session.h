@@ -110,6 +110,8 @@ void subject_report(const octavo_host *host, octavo_status code);
 // Tell the host; INVALID, UNSUPPORTED.
 octavo_status subject_refuse(const octavo_session *s);
 octavo_status subject_decline(const octavo_session *s);
+// Faults of forward that show in its bias.
+bool subject_loses_bias(const octavo_session *s, const octavo_forward_call &c);
 octavo_status subject_seal(octavo_session *s, const octavo_slot_sink *sink);
 octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_linear_plan *out);
 octavo_status subject_quantize_weight(const octavo_session *s, const octavo_weight_call *c);

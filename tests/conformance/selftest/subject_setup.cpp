@@ -3,7 +3,9 @@
 // A parameter in another dtype than f32 or bf16 is declined, so that the suite has something to
 // decline.
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "subject_session.h"
 
@@ -241,6 +243,29 @@ void close_session(octavo_session *s) {
 }
 
 }  // namespace
+
+namespace {
+
+std::atomic<const octavo_session *> last_session{nullptr};  // kSharedAcrossSessions
+
+}  // namespace
+
+bool subject_loses_bias(const octavo_session *s, const octavo_forward_call &c) {
+  const uint32_t linear = c.linear;
+  if (s->fault == kNoBias || !s->linears[linear].has_bias) return true;
+  if (s->fault == kDependsOnAddress) return reinterpret_cast<uintptr_t>(c.x->data) / 64 % 2 == 1;
+  if (s->fault == kNinthLinear) return linear >= 8;
+  if (s->fault == kManyRows) return c.x->rows > 32767;
+  if (s->fault == kManyColumns) return c.x->cols > 1024;
+  if (s->fault == kManyCalls) return s->calls++ >= 3000;
+  if (s->fault == kFirstCallFlag && s->calls++ == 0) return true;
+  if (s->fault == kSharedAcrossSessions) return last_session.exchange(s) != s;
+  if (s->fault != kCurrentCallMember) return false;
+  s->current.store(linear);
+  // Long enough that the other thread's call overlaps on a machine with more work than cores, too.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return s->current.load() != linear;
+}
 
 void subject_report(const octavo_host *host, octavo_status code) {
   octavo_diagnostic d{};

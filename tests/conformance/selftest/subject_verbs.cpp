@@ -3,10 +3,8 @@
 // Operands are padded to the alignment of the kernels in the codes; a padded result goes through
 // the workspace and is copied row by row.
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 
 #include "subject_process.h"
 #include "subject_session.h"
@@ -179,25 +177,6 @@ class OnStream {
   OnStream &operator=(const OnStream &) = delete;
 };
 
-std::atomic<const octavo_session *> last_session{nullptr};  // kSharedAcrossSessions
-
-bool loses_bias(const octavo_session *s, const octavo_forward_call &c) {
-  const uint32_t linear = c.linear;
-  if (s->fault == kNoBias || !s->linears[linear].has_bias) return true;
-  if (s->fault == kDependsOnAddress) return reinterpret_cast<uintptr_t>(c.x->data) / 64 % 2 == 1;
-  if (s->fault == kNinthLinear) return linear >= 8;
-  if (s->fault == kManyRows) return c.x->rows > 32767;
-  if (s->fault == kManyColumns) return c.x->cols > 1024;
-  if (s->fault == kManyCalls) return s->calls++ >= 3000;
-  if (s->fault == kFirstCallFlag && s->calls++ == 0) return true;
-  if (s->fault == kSharedAcrossSessions) return last_session.exchange(s) != s;
-  if (s->fault != kCurrentCallMember) return false;
-  s->current.store(linear);
-  // Long enough that the other thread's call overlaps on a machine with more work than cores, too.
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  return s->current.load() != linear;
-}
-
 octavo_status unknown_id(const octavo_session *s) {
   return s->fault == kUnknownIdsDoNothing ? OCTAVO_OK : subject_refuse(s);
 }
@@ -327,7 +306,7 @@ octavo_status subject_forward(const octavo_session *s, const octavo_forward_call
   const octavo_tensor w = codes(cache, n, k, OCTAVO_E4M3FN);
   octavo_tensor as_y = c->bias == nullptr ? octavo_tensor{} : *c->bias;
   as_y.dtype = c->y->dtype;
-  const octavo_tensor *bias = loses_bias(s, *c) ? nullptr : c->bias;
+  const octavo_tensor *bias = subject_loses_bias(s, *c) ? nullptr : c->bias;
   if (s->fault == kEvaluationNoBias && (c->flags & OCTAVO_FORWARD_EVALUATION) != 0) bias = nullptr;
   if (s->fault == kBiasAsY && bias != nullptr) bias = &as_y;
   multiply(s, x, x_inv, w, c->slots[kCacheInv], *c->y, bias, s->fault == kAccumulatesY, padded);

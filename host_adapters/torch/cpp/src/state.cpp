@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "host_adapters/torch/core/error.h"
+#include "host_adapters/torch/core/host.h"
 #include "in_slots.h"
 #include "prepared.h"
 #include "random_state.h"

@@ -30,8 +30,8 @@ inline uint32_t granularity_of(const octavo_scale *s) {
   return s == nullptr ? 0 : s->granularity;
 }
 
-// The question about a call. call = 0: it is of octavo/draft, about which the backend asks itself,
-// or of a prologue, which a fused interface asks for.
+// The question about a call. call = 0: the backend itself asks about calls of octavo/draft, and a
+// fused interface about prologues.
 template <typename Call>
 octavo_ability question_of(const Call &) {
   return {};

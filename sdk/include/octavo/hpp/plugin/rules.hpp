@@ -92,7 +92,7 @@ inline uint32_t taken_dtype(uint32_t declined) {
   return OCTAVO_F16;
 }
 
-// What the kernels decline of the calls of a linear.
+// Calls of a linear that the kernels decline.
 struct Lacking {
   std::array<uint32_t, 3> by_weight{};  // OCTAVO_LINEAR_DECLINES_..., in the order of kPlainDtypes
   std::string call;                     // the first one, and why; empty: none

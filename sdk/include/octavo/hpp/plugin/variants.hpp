@@ -110,7 +110,7 @@ Lacking Backend<Self, OptionsType>::find_lacking(const Device &device, const Opt
       }
     }
   } catch (const Error &) {
-    return lacking;  // opening or sealing the session says why
+    return lacking;  // opening or sealing the session shows why
   }
   return lacking;
 }
