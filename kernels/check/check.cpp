@@ -227,7 +227,7 @@ void Check::format_max(float value, float least) {
 }
 
 void Check::eps(float value) {
-  number(value >= 0.0f && std::isfinite(value), "eps", value, "a finite number, 0 for none");
+  number(is_0_or_above(value), "eps", value, "a finite number, 0 for none");
 }
 
 }  // namespace octavo

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <bit>
 #include <initializer_list>
 #include <utility>
 
@@ -21,6 +22,15 @@ struct Caller {
 /* Sends an error to the host and returns `status`; the text is formatted on the stack. */
 octavo_status report_error(const Caller &caller, octavo_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* By its bits: a caller's floating-point mode may take subnormal numbers for 0. */
+inline bool is_above_0(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return bits > 0 && bits < 0x7F800000u;
+}
+inline bool is_0_or_above(float value) {
+  return is_above_0(value) || (std::bit_cast<uint32_t>(value) & 0x7FFFFFFFu) == 0;
+}
 
 /* Which dtypes a tensor may have. */
 enum class Dtypes {

@@ -37,7 +37,7 @@ octavo_status check_scale_from_amax(const Caller &caller, const octavo_scale_fro
   if (!check.call(c)) return check.status();
   check.rule(c->rule);
   check.format_max(c->format_max);
-  check.number(c->divide_by > 0.0f && is_finite(c->divide_by), "divide_by", c->divide_by,
+  check.number(is_above_0(c->divide_by), "divide_by", c->divide_by,
                "a positive number, 1 for none");
   check.reserved(c->reserved, "the call struct");
   check_count(check, c->n);
@@ -78,11 +78,10 @@ octavo_status check_prescale_update(const Caller &caller, const octavo_prescale_
   check.not_null(c->saturated, "saturated");
   check.not_null(c->added, "added");
   check.accumulators({{c->prescale, "prescale"}, {c->saturated, "saturated"}, {c->added, "added"}});
-  check.number(c->threshold >= 0.0f && is_finite(c->threshold), "threshold", c->threshold,
-               "a share, 0 or more");
+  check.number(is_0_or_above(c->threshold), "threshold", c->threshold, "a share, 0 or more");
   check.number(c->growth >= 1.0f && is_finite(c->growth), "growth", c->growth,
                "a factor of 1 or more");
-  if (!(c->low > 0.0f) || !(c->low <= c->high) || !is_finite(c->high)) {
+  if (!is_above_0(c->low) || !(c->low <= c->high) || !is_finite(c->high)) {
     check.fail(OCTAVO_INVALID, "low = %g, high = %g; expected 0 < low <= high < infinity",
                static_cast<double>(c->low), static_cast<double>(c->high));
   }
@@ -108,9 +107,8 @@ octavo_status check_gradient_scale(const Caller &caller, const octavo_gradient_s
     check.not_null(c->grad_scale[i], "grad_scale[i]");
     check.accumulators({{c->grad_scale[i], "grad_scale[i]"}});
   }
-  check.number(c->factor > 0 && is_finite(c->factor), "factor", c->factor,
-               "a finite value above 0");
-  check.number(c->max_norm >= 0 && is_finite(c->max_norm), "max_norm", c->max_norm,
+  check.number(is_above_0(c->factor), "factor", c->factor, "a finite value above 0");
+  check.number(is_0_or_above(c->max_norm), "max_norm", c->max_norm,
                "a finite value, 0 for no clipping");
   return check.status();
 }

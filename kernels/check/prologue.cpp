@@ -68,8 +68,7 @@ void check_operation(Check *check, const octavo_prologue *p, const octavo_tensor
                 "prologue.in has no columns; expected at least 1, since a norm "
                 "divides by their number");
   }
-  check->number(p->eps >= 0.0f && p->eps <= kFloatMax, "prologue.eps", p->eps,
-                "a finite number of at least 0");
+  check->number(is_0_or_above(p->eps), "prologue.eps", p->eps, "a finite number of at least 0");
 }
 
 /* The struct of the second half, and its in, which has no data. */

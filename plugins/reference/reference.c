@@ -73,7 +73,7 @@ static octavo_status check_session(const octavo_session_desc *desc,
   octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT};
   const uint32_t decision = ask_kernels(desc);
   if (decision == OCTAVO_DECLINE)
-    answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_KERNEL,
+    answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_DTYPE,
            "the kernels lack a cast, a product or a sum of this backend");
   else if (desc->caps->alignment > 1)
     answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_DECLINE, OCTAVO_REASON_SHAPE,

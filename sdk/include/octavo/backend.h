@@ -173,7 +173,8 @@ enum {
   /* x, y, dy and dx of this dtype are declined: linear_forward and linear_backward answer
    * OCTAVO_UNSUPPORTED and write nothing. A host converts before the call, or tells its user which
    * dtypes are taken; it never computes something else in silence. At most two of the three; bias,
-   * dw, db and the input of a prologue are not concerned. */
+   * dw, db and the input of a prologue are not concerned. But db is f32 on kernels without
+   * `dequantize` of f32. */
   OCTAVO_LINEAR_DECLINES_F32 = 4,
   OCTAVO_LINEAR_DECLINES_BF16 = 8,
   OCTAVO_LINEAR_DECLINES_F16 = 16
