@@ -46,9 +46,12 @@
  *     freeze it. Its interface ids and its numbers change when it changes; what a peer does not
  *     know by this id, it does not have.
  *   - Verbs of a backend answer OCTAVO_INVALID to an id that is not sealed and to a tensor of
- *     another shape, OCTAVO_UNSUPPORTED to one of codes or of an unknown dtype, and then write
- *     nothing outside of the call's tensors. Pointers in lists, `saved` and workspaces are the
- *     host's to get right: no verb need look at them.
+ *     another shape, OCTAVO_UNSUPPORTED to one of codes, of an unknown dtype or with `reserved`,
+ *     and then write nothing outside of the call's tensors. Pointers in lists, `saved` and
+ *     workspaces are the host's to get right: no verb need look at them. A verb answers the status
+ *     of its kernel that failed, and adds no diagnostic.
+ *   - Where no status is stated for a call that breaks a rule, none is promised: it may be answered
+ *     in any way, or be undefined.
  *   - Verbs of a backend do not look at flags that they do not know. So a host sets a flag of a
  *     later minor only in a call whose plan offered it. Kernels answer OCTAVO_UNSUPPORTED to an
  *     unknown flag, rule, granularity, order or rounding, and write nothing.

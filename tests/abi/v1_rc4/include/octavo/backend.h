@@ -173,7 +173,8 @@ enum {
   /* x, y, dy and dx of this dtype are declined: linear_forward and linear_backward answer
    * OCTAVO_UNSUPPORTED and write nothing. A host converts before the call, or tells its user which
    * dtypes are taken; it never computes something else in silence. At most two of the three; bias,
-   * dw, db and the input of a prologue are not concerned. */
+   * dw, db and the input of a prologue are not concerned. But db is f32 on kernels without
+   * `dequantize` of f32. */
   OCTAVO_LINEAR_DECLINES_F32 = 4,
   OCTAVO_LINEAR_DECLINES_BF16 = 8,
   OCTAVO_LINEAR_DECLINES_F16 = 16
@@ -280,7 +281,9 @@ typedef struct octavo_backend {
   /* Emits verdicts on whether open_session would succeed, at least one, without side effects. A
    * single DECLINE is a refusal: the host does not open the session. The status only indicates
    * whether the check itself could be made: it is OCTAVO_INVALID, perhaps without a verdict, for a
-   * malformed description, which may also be left to open_session. */
+   * malformed description, which may also be left to open_session. A backend asks `ability` about
+   * the calls of its verbs: what the kernels lack is declined here, by add_parameter or add_linear,
+   * or is a dtype that the plan declines. Verbs of a sealed linear make no other call. */
   octavo_status (*check_session)(const octavo_session_desc *desc, const octavo_verdict_sink *sink)
       OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* On success, *out is a new session; free it with close_session. */

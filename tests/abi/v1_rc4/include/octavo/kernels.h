@@ -17,15 +17,15 @@
  *
  * Structs of the ABI and lists that a call points to are the caller's, in CPU memory, until the
  * return, also structs of outputs, which are not written; every other pointer is device memory.
- * Whether a call is refused depends on its structs, nulls and the alignment of addresses, never on
- * device memory. A call that `ability` declines is OCTAVO_UNSUPPORTED, as is a value that the
- * kernels do not know, also in `reserved` and in a field that is 0 or 1. Arguments that do not
- * fit together and numbers outside of their range are OCTAVO_INVALID, as is a struct that ends
- * before its last field of minor 0. Which of the two a call gets that breaks several rules, or has
- * an unfit scale or dtype, is not defined. Pointers to no element may be null: n or `bytes` is 0, a
- * workspace of 0 bytes, scales of 0 rows or groups. Where a pointer is stated to be null, or to
- * be of another call, callers pass null; kernels may refuse another value or ignore it. A call
- * with nothing to write is legal.
+ * Whether a call is refused depends on its structs, nulls and the alignment of addresses that it
+ * uses, never on device memory. A call that `ability` declines is OCTAVO_UNSUPPORTED, as is a value
+ * that the kernels do not know, also in `reserved` and in a field that is 0 or 1. Arguments that do
+ * not fit together and numbers outside of their range are OCTAVO_INVALID, as is a call or a
+ * question that ends before its last field of minor 0. Which of the two a call gets that breaks
+ * several rules, or has an unfit scale or dtype, is not defined. Pointers to no element may be
+ * null: n or `bytes` is 0, a workspace of 0 bytes, scales of 0 rows or groups. Where a pointer is
+ * stated to be null, or to be of another call, callers pass null; kernels may refuse another value
+ * or ignore it. A call with nothing to write is legal.
  *
  * fl32 is one rounding to fp32, to nearest even, with subnormals; nothing is contracted. It
  * holds in every floating-point mode of the calling thread, which is the same afterwards; flags of
@@ -39,8 +39,8 @@
  * plain tensor may have a scale_inv, and codes may have none: null is 1.
  *
  * Amax: the maximum absolute value in fp32 before scaling, ignoring NaN; NaN that *amax holds
- * stays. Values mean the product with in_scale_inv, also for `nonfinite`. *amax is >= 0 or NaN
- * before a call, *nonfinite 0 or 1.
+ * stays. Values mean the product with in_scale_inv, also for `nonfinite`. *amax is +0, positive
+ * or NaN before a call, *nonfinite 0 or 1.
  *
  * GEMM: products (exact: each rounded to fp32, which changes none of codes), summed over K in fp32
  * (exact: from +0 in ascending order), without blocks multiplied once by fl32(a_scale_inv *
@@ -101,7 +101,8 @@ typedef struct octavo_ability {
   uint32_t b_granularity;
   /* The answer: */
   uint32_t decision;    /* OCTAVO_DECLINE; OCTAVO_ACCEPT: at the speed of the hardware;
-                           OCTAVO_ACCEPT_EMULATED: correct, but without units for these formats */
+                           OCTAVO_ACCEPT_EMULATED: correct, but without units for these formats; of
+                           kernels with OCTAVO_CAPS_EMULATED every call */
   uint32_t scale_order; /* gemm: the fastest order of block scales; ROW_MAJOR is always legal. A
                            table in front replaces one that it does not know by ROW_MAJOR */
   octavo_str evidence;  /* static: why it is not OCTAVO_ACCEPT */
@@ -182,8 +183,8 @@ typedef struct octavo_dequantize {
 
 /* Arguments of quantize_stats, which measures how well codes represent values. All four results are
  * accumulated (sum); each may be null. Padding of `codes` does not count. An element whose value or
- * code * scale_inv is not finite counts as saturated, and nowhere else. Counts are exact, sums are
- * within 8 units in the last place of the exact ones. */
+ * fl32(code * scale_inv) is not finite counts as saturated, and nowhere else. Counts are exact up
+ * to 2^24, and beyond it not below; sums are within 8 units in the last place of the exact ones. */
 typedef struct octavo_quantize_stats {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_QUANTIZE_STATS */
@@ -276,7 +277,7 @@ enum {
   OCTAVO_GEMM_A_KM = 1, /* a is [K, M] */
   OCTAVO_GEMM_B_KN = 2, /* b is [K, N] */
   /* b was written by `pack`: codes [N, K] with stride K, in memory for N rounded up to
-   * caps.pack_rows rows. `a` is codes or bf16. With B_KN it is OCTAVO_INVALID. The result is
+   * caps.pack_rows rows. `a` is codes or bf16. Not with B_KN. The result is
    * bit-identical to the call with the unpacked codes. */
   OCTAVO_GEMM_B_PACKED = 4
 };
@@ -382,11 +383,12 @@ struct octavo_kernels {
   /* The workspace size of a call. `call` is any call struct of this header, identified by its
    * `kind`; an unknown kind returns OCTAVO_UNSUPPORTED. All structs of the call are there,
    * but `prologue` of an octavo_prologue_call may be null: the size is then enough for every op.
-   * Addresses of data are not read, nor whether one is null. A call that would be refused has no
-   * size: the answer is its status, or any number. The size never decreases when a dimension grows,
-   * each 256 more of one add the same bytes to multiples of 256, and f32 operands are enough for
-   * bf16 and f16 in any mixture. So a backend can derive an octavo_extent for a sum of calls from
-   * two queries; for calls that share a workspace it takes the larger of each coefficient. */
+   * Addresses of data and strides are not read, nor whether one is null. A call that would be
+   * refused has no size: the answer is its status, or any number. The size never decreases when a
+   * dimension grows, each 256 more of one add the same bytes to multiples of 256, and f32 operands
+   * are enough for bf16 and f16 in any mixture. So a backend can derive an octavo_extent for a sum
+   * of calls from two queries; for calls that share a workspace it takes the larger of each
+   * coefficient. */
   octavo_status (*workspace_bytes)(void *ctx, const void *call,
                                    uint64_t *bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   octavo_status (*quantize)(void *ctx,

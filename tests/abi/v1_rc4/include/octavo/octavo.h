@@ -60,9 +60,9 @@ typedef void (*octavo_line)(void *ctx, octavo_str text);
 /* A run: one backend's session for one model, the placement of every layer, and the report. */
 typedef struct octavo_run octavo_run;
 
-/* Negotiates and opens a run; close it with octavo_close. Returns OCTAVO_INVALID if the
- * configuration is wrong, and OCTAVO_UNSUPPORTED if nothing that it allows can run on this machine;
- * the diagnostic then lists every candidate with its reasons. */
+/* Negotiates and opens a run; close it with octavo_close. A null `desc` is an empty one. Returns
+ * OCTAVO_INVALID if the configuration is wrong, and OCTAVO_UNSUPPORTED if nothing that it allows
+ * can run on this machine; the diagnostic then lists every candidate with its reasons. */
 OCTAVO_EXPORT octavo_status octavo_open(const octavo_open_desc *desc, octavo_run **out);
 /* Closes a run. No call on it may be in flight. */
 OCTAVO_EXPORT void octavo_close(octavo_run *r);
@@ -235,9 +235,10 @@ OCTAVO_EXPORT octavo_status octavo_store_over(const octavo_run *r, void *const *
                                               octavo_str *more, octavo_store **out);
 
 /* Checkpoints: the slots with OCTAVO_SLOT_CHECKPOINT, in the safetensors format, one file per rank:
- * <directory>/rank-0000-of-0002.safetensors. The host saves native tensors itself. Each checkpoint
- * has its own directory, readable by all ranks. Save and load between steps: after end_step and
- * before the next quantize_weight.
+ * <directory>/rank-0000-of-0002.safetensors, or ...-0002b.safetensors of a second save, which
+ * leaves the first in place until it is complete; manifest.json names the one that counts. The host
+ * saves native tensors itself. Each checkpoint has its own directory, readable by all ranks. Save
+ * and load between steps: after end_step and before the next quantize_weight.
  *
  * octavo_store_save is called on every rank with the same `step`, which is the host's count. A
  * store of octavo_store_open is rank 0 of 1: several ranks that save into one directory open theirs

@@ -9,10 +9,10 @@
 
 /* Values of octavo_prologue.op. Variances are biased: the mean of squared distances from the mean.
  * rstd = 1 / sqrt(variance + eps). Formulas of norms are literal: each operation is rounded to
- * fp32, from left to right. Activations are the functions of kernels/format/activation.h, which
- * CMake's octavo::format has. A norm needs a column. A sum over a row is 16 sums of the columns
- * with equal remainders modulo 16, in ascending order from 0, added in halves: i and i + 8, then
- * i + 4, i + 2, i + 1. */
+ * fp32, from left to right, and so is the number of columns. Activations are the functions of
+ * kernels/format/activation.h, which CMake's octavo::format has. A norm needs a column. A sum over
+ * a row is 16 sums of the columns with equal remainders modulo 16, in ascending order from 0, added
+ * in halves: i and i + 8, then i + 4, i + 2, i + 1. */
 enum {
   OCTAVO_PROLOGUE_LAYER_NORM = 1, /* (x - mean) * rstd * gamma + beta, mean and rstd per row */
   OCTAVO_PROLOGUE_RMS_NORM = 2,   /* x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + eps) */

@@ -20,10 +20,11 @@
  *                max(a, fl32(1e-4)) / 448
  *
  * L is FLT_MAX for a tensor or row, and for a block the largest value of the dtype of `in` (FLT_MAX
- * for codes). floor(log2(v)) is exact, of M / a as real numbers. POW2 keeps 0 and rounds subnormals
- * also. MSAMP's exponent is -126 to 127. E8M0 code c stands for 2^(c - 127), and 255 for NaN: with
- * code 255 the scale is NaN, and so is every code of the block but its padding. DEEPGEMM_POW2
- * rounds scale_inv up to a power of two, from 2^-126 to 2^127, 2^127 where a is Inf.
+ * for codes). floor(log2(v)) is exact: of the fp32 number v, or of M / a as real numbers. POW2
+ * keeps 0, and rounds subnormals too. MSAMP's exponent is from -126 to 127. E8M0 code c stands for
+ * 2^(c - 127), and 255 for NaN: with code 255 the scale is NaN, and so is every code of the block
+ * but its padding. DEEPGEMM_POW2 rounds scale_inv up to a power of two, from 2^-126 to 2^127, 2^127
+ * where a is Inf.
  *
  *   tensor and rows     QUOTIENT, POW2, RECIPROCAL, MSAMP; a tensor in a cast also GIVEN
  *   blocks of 128, f32  QUOTIENT, POW2, DEEPGEMM, DEEPGEMM_POW2 (both of E4M3 codes), kept = 1

@@ -118,7 +118,7 @@ typedef struct octavo_parameter_call {
                     parameter lacks, or whose slots are null in the call, is refused */
   void *stream;
   octavo_tensor *plain; /* of the parameter's shape; f32, bf16 or f16 */
-  void *const *slots;   /* the parameter's list for OCTAVO_VERB_OPTIMIZER_STEP */
+  void *const *slots;   /* the parameter's list, every entry with its address */
   void *workspace;
 } octavo_parameter_call;
 
