@@ -26,7 +26,7 @@ octavo_tensor columns_of(octavo_tensor t, int64_t first, int64_t count) {
 void multiply_plain(Pass &p, const octavo_tensor &a, Operand w, octavo_tensor &d,
                     const octavo_tensor *bias) {
   const bool is_narrow = a.dtype != OCTAVO_F32;
-  if (w.codes.dtype != OCTAVO_F32 || !p.measures_or(is_narrow))
+  if (w.codes.dtype != OCTAVO_F32 || !p.measures_or_takes(is_narrow))
     return p.multiply(plain(a), w, d, bias);
 
   const bool by_columns = w.layout == Layout::kTransposed;

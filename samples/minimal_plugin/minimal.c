@@ -19,6 +19,7 @@ struct octavo_session {
   parameter *parameters;
   uint32_t *linears; /* the parameter that each one multiplies by */
   uint32_t num_parameters, num_linears, num_slots, sealed_parameters, sealed_linears;
+  uint32_t declined; /* OCTAVO_LINEAR_DECLINES_... */
 };
 
 enum { kWeight = 0, kNonfinite = 1 }; /* positions in a linear's pointer list */
@@ -44,17 +45,15 @@ static void decide(octavo_verdict *v, uint32_t level, uint32_t reason, octavo_st
   v->text = text;
 }
 
-/* The kernels' answer about every call that is made below. */
-static uint32_t ask_kernels(const octavo_session_desc *d) {
-  static const uint32_t calls[][3] = {{OCTAVO_KIND_QUANTIZE, OCTAVO_E4M3FN, 0},
-                                      {OCTAVO_KIND_QUANTIZE, OCTAVO_E5M2, 0},
-                                      {OCTAVO_KIND_GEMM, OCTAVO_E4M3FN, OCTAVO_E4M3FN},
-                                      {OCTAVO_KIND_GEMM, OCTAVO_E5M2, OCTAVO_E4M3FN},
-                                      {OCTAVO_KIND_SUM, OCTAVO_F32, 0},
-                                      {OCTAVO_KIND_SUM, OCTAVO_BF16, 0},
-                                      {OCTAVO_KIND_SUM, OCTAVO_F16, 0},
-                                      {OCTAVO_KIND_DEQUANTIZE, OCTAVO_F32, 0},
-                                      {OCTAVO_KIND_COPY, 0, 0}};
+/* The kernels' answer about every call that is made below, with x and dy of this dtype. */
+static uint32_t ask_kernels(const octavo_session_desc *d, uint32_t dtype) {
+  const uint32_t calls[][3] = {{OCTAVO_KIND_QUANTIZE, OCTAVO_E4M3FN, 0},
+                               {OCTAVO_KIND_QUANTIZE, OCTAVO_E5M2, 0},
+                               {OCTAVO_KIND_GEMM, OCTAVO_E4M3FN, OCTAVO_E4M3FN},
+                               {OCTAVO_KIND_GEMM, OCTAVO_E5M2, OCTAVO_E4M3FN},
+                               {OCTAVO_KIND_SUM, dtype, 0},
+                               {OCTAVO_KIND_DEQUANTIZE, OCTAVO_F32, 0},
+                               {OCTAVO_KIND_COPY, 0, 0}};
   uint32_t least = OCTAVO_ACCEPT;
   for (size_t i = 0; i < sizeof calls / sizeof *calls && least != OCTAVO_DECLINE; i++) {
     octavo_ability q = {.size = sizeof q,
@@ -68,9 +67,15 @@ static uint32_t ask_kernels(const octavo_session_desc *d) {
   return least;
 }
 
+/* x, y, dy and dx of these dtypes are declined: OCTAVO_LINEAR_DECLINES_... */
+static uint32_t declined_by(const octavo_session_desc *d) {
+  return (ask_kernels(d, OCTAVO_BF16) ? 0 : OCTAVO_LINEAR_DECLINES_BF16) |
+         (ask_kernels(d, OCTAVO_F16) ? 0 : OCTAVO_LINEAR_DECLINES_F16);
+}
+
 static octavo_status check_session(const octavo_session_desc *d, const octavo_verdict_sink *sink) {
   octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT};
-  const uint32_t decision = ask_kernels(d);
+  const uint32_t decision = ask_kernels(d, OCTAVO_F32);
   if (decision == OCTAVO_DECLINE)
     decide(&v, OCTAVO_LEVEL_DEVICE, OCTAVO_REASON_KERNEL,
            TEXT("these kernels lack a cast, a product or a sum of minimal"));
@@ -95,6 +100,7 @@ static octavo_status open_session(const octavo_session_desc *d, octavo_session *
     return fail(d, OCTAVO_INVALID, "open_session: expected no options and no flag but 1");
   octavo_session *s = calloc(1, sizeof *s);
   if (!s) return fail(d, OCTAVO_NO_RESOURCE, "open_session: no memory");
+  s->declined = declined_by(d);
   OCTAVO_TAKE(s->desc, d); /* a newer host has a longer one, an older host a shorter one */
   *out = s;
   return OCTAVO_OK;
@@ -219,6 +225,11 @@ typedef struct pass {
   octavo_status status;
 } pass;
 
+static int declines(const octavo_session *s, uint32_t dtype) {
+  return (dtype == OCTAVO_BF16 && s->declined & OCTAVO_LINEAR_DECLINES_BF16) ||
+         (dtype == OCTAVO_F16 && s->declined & OCTAVO_LINEAR_DECLINES_F16);
+}
+
 /* What both verbs refuse, before they write. `all`: x, y or dy, dx, bias or db, dw; null: none. */
 static pass begin(const octavo_session *s, uint32_t linear, int64_t m, void *stream,
                   void *workspace, const octavo_tensor *const all[5]) {
@@ -230,7 +241,8 @@ static pass begin(const octavo_session *s, uint32_t linear, int64_t m, void *str
     const int64_t rows = i < 3 ? m : i < 4 ? 1 : w->rows, cols = i % 2 ? w->rows : w->cols;
     if (all[i] && (all[i]->rows != rows || all[i]->cols != cols || all[i]->stride < cols))
       p.status = fail(&s->desc, OCTAVO_INVALID, "expected matrices that fit the weight [N, K]");
-    else if (all[i] && (!is_plain(all[i]->dtype) || all[i]->reserved))
+    else if (all[i] && (!is_plain(all[i]->dtype) || all[i]->reserved ||
+                        (i < 3 && declines(s, all[i]->dtype))))
       p.status = fail(&s->desc, OCTAVO_UNSUPPORTED, "expected f32, bf16 or f16, and reserved 0");
   }
   return p;
@@ -373,7 +385,7 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
         &(octavo_backward_call){.dy = &y, .x = &x, .dx = &x, .dw = &dw, .db = &db, .slots = slots});
     if (to[i].status || back[i].status) return OCTAVO_UNSUPPORTED;
   }
-  out->flags = OCTAVO_LINEAR_NEEDS_X;
+  out->flags = OCTAVO_LINEAR_NEEDS_X | s->declined;
   out->gradient =
       w->flags & OCTAVO_PARAMETER_FROZEN ? OCTAVO_GRADIENT_NONE : OCTAVO_GRADIENT_TENSOR;
   out->saved = (octavo_extent){1, 0, 0};

@@ -68,7 +68,8 @@ static octavo_status ability(void *ctx, octavo_ability *question) {
   const int known = (question->dtype == OCTAVO_F32 || question->dtype == OCTAVO_E4M3FN ||
                      question->dtype == OCTAVO_E5M2) &&
                     question->granularity == OCTAVO_PER_TENSOR;
-  question->decision = known ? OCTAVO_ACCEPT_EMULATED : OCTAVO_DECLINE;
+  const int is_copy = question->call == OCTAVO_KIND_COPY;
+  question->decision = known || is_copy ? OCTAVO_ACCEPT_EMULATED : OCTAVO_DECLINE;
   return OCTAVO_OK;
 }
 

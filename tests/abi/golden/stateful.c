@@ -29,6 +29,7 @@ struct octavo_session {
   parameter parameters[CAPACITY];
   uint32_t linears[CAPACITY];
   uint32_t num_parameters, num_linears, num_slots, sealed_parameters, sealed_linears;
+  uint32_t declined; /* OCTAVO_LINEAR_DECLINES_... */
 };
 
 static octavo_status fail(const octavo_session_desc *d, octavo_status code, const char *text) {
@@ -53,25 +54,28 @@ static octavo_status list_options(const octavo_option_sink *sink) {
   return OCTAVO_OK;
 }
 
-/* Every call that is made below; each operand may be f32, bf16 or f16. */
-static int has_calls(const octavo_session_desc *d) {
-  static const uint32_t plain[] = {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16};
-  static const uint32_t calls[] = {OCTAVO_KIND_SUM, OCTAVO_KIND_DEQUANTIZE, OCTAVO_KIND_GEMM,
-                                   OCTAVO_KIND_COPY, OCTAVO_KIND_ADAM_STEP};
-  for (int i = 0; i < 5; ++i)
-    for (int j = 0; j < 9; ++j) {
-      octavo_ability q = {.size = sizeof q, .kind = OCTAVO_KIND_ABILITY, .call = calls[i]};
-      q.dtype = calls[i] == OCTAVO_KIND_ADAM_STEP ? OCTAVO_F32 : plain[j / 3];
-      q.b_dtype = calls[i] == OCTAVO_KIND_GEMM ? plain[j % 3] : 0;
-      if (d->kernels->ability(d->kernels_ctx, &q) != OCTAVO_OK || q.decision == OCTAVO_DECLINE)
-        return 0;
-    }
+/* Every call that is made below, with x, y, dy and dx in this dtype; the weight is f32. */
+static int has_calls(const octavo_session_desc *d, uint32_t dtype) {
+  const uint32_t calls[][3] = {
+      {OCTAVO_KIND_SUM, dtype, 0},           {OCTAVO_KIND_DEQUANTIZE, OCTAVO_F32, 0},
+      {OCTAVO_KIND_GEMM, dtype, OCTAVO_F32}, {OCTAVO_KIND_GEMM, OCTAVO_F32, dtype},
+      {OCTAVO_KIND_GEMM, dtype, dtype},      {OCTAVO_KIND_COPY, 0, 0},
+      {OCTAVO_KIND_ADAM_STEP, OCTAVO_F32, 0}};
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
+    octavo_ability q = {.size = sizeof q,
+                        .kind = OCTAVO_KIND_ABILITY,
+                        .call = calls[i][0],
+                        .dtype = calls[i][1],
+                        .b_dtype = calls[i][2]};
+    if (d->kernels->ability(d->kernels_ctx, &q) != OCTAVO_OK || q.decision == OCTAVO_DECLINE)
+      return 0;
+  }
   return 1;
 }
 
 static octavo_status check_session(const octavo_session_desc *d, const octavo_verdict_sink *sink) {
   octavo_verdict v = {.size = sizeof v, .kind = OCTAVO_KIND_VERDICT};
-  if (has_calls(d))
+  if (has_calls(d, OCTAVO_F32))
     answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_REASON_NONE, (octavo_str)OCTAVO_STR("computes in f32"));
   else
     answer(&v, OCTAVO_LEVEL_SESSION, OCTAVO_REASON_KERNEL,
@@ -86,6 +90,8 @@ static octavo_status open_session(const octavo_session_desc *d, octavo_session *
   octavo_session *s = calloc(1, sizeof *s);
   if (s == NULL) return fail(d, OCTAVO_NO_RESOURCE, "no memory for a session");
   OCTAVO_TAKE(s->desc, d);
+  s->declined = (has_calls(d, OCTAVO_BF16) ? 0 : OCTAVO_LINEAR_DECLINES_BF16) |
+                (has_calls(d, OCTAVO_F16) ? 0 : OCTAVO_LINEAR_DECLINES_F16);
   const octavo_kernels *k = s->desc.kernels;
   s->adam = k->get_extension(s->desc.kernels_ctx, (octavo_str)OCTAVO_STR(OCTAVO_ADAM_KERNELS_ID));
   s->msamp = k->get_extension(s->desc.kernels_ctx, (octavo_str)OCTAVO_STR(OCTAVO_MSAMP_KERNELS_ID));
@@ -244,7 +250,7 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
   octavo_status status = measure(s, p, 256, &to[0], &back[0]);
   if (status == OCTAVO_OK) status = measure(s, p, 512, &to[1], &back[1]);
   if (status != OCTAVO_OK) return status;
-  out->flags = OCTAVO_LINEAR_NEEDS_X;
+  out->flags = OCTAVO_LINEAR_NEEDS_X | s->declined;
   out->gradient =
       p->flags & OCTAVO_PARAMETER_FROZEN ? OCTAVO_GRADIENT_NONE : OCTAVO_GRADIENT_TENSOR;
   out->saved = (octavo_extent){1, 0, 0};
@@ -271,8 +277,12 @@ static octavo_tensor weight_of(const octavo_session *s, uint32_t linear, void *c
 /* What both verbs refuse, before they write. */
 /* One matrix of a call, or null. */
 static octavo_status check_matrix(const octavo_session *s, octavo_status before,
-                                  const octavo_tensor *t, int64_t rows, int64_t cols) {
+                                  const octavo_tensor *t, int64_t rows, int64_t cols,
+                                  uint32_t declined) {
   if (before != OCTAVO_OK || t == NULL) return before;
+  if ((t->dtype == OCTAVO_BF16 && (declined & OCTAVO_LINEAR_DECLINES_BF16)) ||
+      (t->dtype == OCTAVO_F16 && (declined & OCTAVO_LINEAR_DECLINES_F16)))
+    return fail(&s->desc, OCTAVO_UNSUPPORTED, "expected a dtype that the plan takes");
   if (t->rows != rows || t->cols != cols)
     return fail(&s->desc, OCTAVO_INVALID, "expected matrices that fit the weight [N, K]");
   if (!is_plain(t)) return fail(&s->desc, OCTAVO_UNSUPPORTED, "expected values, found codes");
@@ -288,9 +298,9 @@ static octavo_status linear_forward(const octavo_session *s, const octavo_forwar
   octavo_status status = check_linear(s, c->linear);
   if (status != OCTAVO_OK) return status;
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
-  status = check_matrix(s, status, c->x, c->x->rows, w.cols);
-  status = check_matrix(s, status, c->y, c->x->rows, w.rows);
-  status = check_matrix(s, status, c->bias, 1, w.rows);
+  status = check_matrix(s, status, c->x, c->x->rows, w.cols, s->declined);
+  status = check_matrix(s, status, c->y, c->x->rows, w.rows, s->declined);
+  status = check_matrix(s, status, c->bias, 1, w.rows, 0);
   if (status != OCTAVO_OK) return status;
   octavo_gemm call = product(c->stream, c->x, &w, c->y, c->workspace, 0);
   call.bias = c->bias;
@@ -324,11 +334,11 @@ static octavo_status linear_backward(const octavo_session *s, const octavo_backw
   const octavo_tensor w = weight_of(s, c->linear, c->slots);
   const int is_frozen = (s->parameters[s->linears[c->linear]].flags & OCTAVO_PARAMETER_FROZEN) != 0;
   const int wants_dw = c->dw != NULL && !is_frozen && !(c->flags & OCTAVO_BACKWARD_SKIP_WEIGHT);
-  status = check_matrix(s, status, c->dy, c->dy->rows, w.rows);
-  status = check_matrix(s, status, c->x, c->dy->rows, w.cols);
-  status = check_matrix(s, status, c->dx, c->dy->rows, w.cols);
-  status = check_matrix(s, status, wants_dw ? c->dw : NULL, w.rows, w.cols);
-  status = check_matrix(s, status, c->db, 1, w.rows);
+  status = check_matrix(s, status, c->dy, c->dy->rows, w.rows, s->declined);
+  status = check_matrix(s, status, c->x, c->dy->rows, w.cols, s->declined);
+  status = check_matrix(s, status, c->dx, c->dy->rows, w.cols, s->declined);
+  status = check_matrix(s, status, wants_dw ? c->dw : NULL, w.rows, w.cols, 0);
+  status = check_matrix(s, status, c->db, 1, w.rows, 0);
   if (status != OCTAVO_OK) return status;
   void *workspace = (uint8_t *)c->workspace + sums_bytes(w.rows);
   if (c->dx != NULL) {

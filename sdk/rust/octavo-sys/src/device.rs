@@ -5,6 +5,7 @@ use crate::barrier::{Error, Host};
 use crate::growable::{fresh, give, take};
 use crate::sys::*;
 use crate::text::{borrow, kept};
+use crate::verbs::declined_flag;
 
 /// Whether a host has tensors of this dtype.
 pub fn is_plain(dtype: u32) -> bool {
@@ -59,6 +60,17 @@ impl Device {
         question.dtype = dtype;
         let decision = self.ask(question).decision;
         decision == OCTAVO_ACCEPT || (decision == OCTAVO_ACCEPT_EMULATED && self.is_emulated())
+    }
+    /// OCTAVO_LINEAR_DECLINES_...: dtypes whose columns the kernels do not sum, or convert.
+    pub(crate) fn declines(&self) -> u32 {
+        let lacks = |call, dtype| {
+            let mut question: octavo_ability = fresh();
+            (question.call, question.dtype) = (call, dtype);
+            self.ask(question).decision == OCTAVO_DECLINE
+        };
+        let all = [OCTAVO_BF16, OCTAVO_F16].into_iter();
+        all.filter(|&d| lacks(OCTAVO_KIND_SUM, d) || lacks(OCTAVO_KIND_DEQUANTIZE, d))
+            .fold(0, |flags, dtype| flags | declined_flag(dtype))
     }
     /// The device computes FP8 by other means than FP8 units.
     pub fn is_emulated(&self) -> bool {

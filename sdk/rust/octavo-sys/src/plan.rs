@@ -36,7 +36,7 @@ impl<B: Backend> Session<B> {
         if self.measure_backward(l, w, MEASURED_ROWS)?.1 {
             plan.flags |= OCTAVO_LINEAR_NEEDS_X;
         }
-        plan.flags |= self.backend.declines();
+        plan.flags |= self.backend.declines() | self.device.declines();
         let trained = if w.is_frozen() { OCTAVO_GRADIENT_NONE } else { OCTAVO_GRADIENT_TENSOR };
         plan.gradient = trained;
         let mut p = Pass::measure(&self.device, 0);
@@ -49,7 +49,7 @@ impl<B: Backend> Session<B> {
 
     /// A dtype to measure with: the first that is not declined.
     fn taken_dtype(&self) -> u32 {
-        let declined = self.backend.declines();
+        let declined = self.backend.declines() | self.device.declines();
         let all = [OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16];
         all.into_iter().find(|&dtype| declined_flag(dtype) & declined == 0).unwrap_or(OCTAVO_F32)
     }

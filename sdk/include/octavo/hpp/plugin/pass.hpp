@@ -35,6 +35,10 @@ class Pass {
   bool measuring() const { return measuring_; }
   // A branch that a call may take: a plan measures both sides of one.
   bool measures_or(bool condition) const { return measuring_ || condition; }
+  // The same, of the dtypes of a call: kernels are asked about one after the other.
+  bool measures_or_takes(bool condition) const {
+    return device_.has_questions() ? condition : measures_or(condition);
+  }
   octavo_status status() const { return status_; }
   uint64_t workspace_bytes() const { return std::max(work_.used() + kernel_bytes_, kernel_end_); }
   uint64_t saved_bytes() const { return static_cast<uint64_t>(saved_bytes_); }
