@@ -151,8 +151,9 @@ typedef struct octavo_linear_desc {
   /* Options for this linear alone; null and 0 if none. A backend that cannot follow one declines
    * the linear with OCTAVO_REASON_OPTION: one that it does not list, or has for whole sessions
    * only, whatever the value, or where the weight, which other linears share or a seal has fixed,
-   * would need other slots or codes. Valid during the call. The caller of the backend checks them
-   * as the session's. liboctavo does so in octavo_add_linear, and leaves the session's values out.
+   * would need other slots or codes. Valid during the call. Slots and accesses of other linears are
+   * as without them. The caller of the backend checks them as the session's. liboctavo does so in
+   * octavo_add_linear, and leaves the session's values out.
    */
   const octavo_option_value *options;
   uint64_t option_count;
@@ -232,10 +233,10 @@ typedef struct octavo_forward_call {
 } octavo_forward_call;
 
 enum {
-  OCTAVO_BACKWARD_OVERWRITE =
-      1, /* write dw and db instead of adding to them; with M = 0 they are 0. A host that wants only
-            one of the two written, as with tied weights that have a bias each, clears that one
-            itself and leaves the flag out */
+  /* write dw and db instead of adding to them; with M = 0 they are 0. A gradient slot and its
+   * scale_inv may hold anything before. A host that wants only one of the two written, as with tied
+   * weights that have a bias each, clears that one itself and leaves the flag out */
+  OCTAVO_BACKWARD_OVERWRITE = 1,
   OCTAVO_BACKWARD_SKIP_WEIGHT = 2 /* leave out dw, even one that is given or a slot: it follows in a
                                      separate call, or never. db is computed if it is not null, so
                                      pass it to one of the two calls */

@@ -272,7 +272,8 @@ typedef struct octavo_delayed_scale_update {
 } octavo_delayed_scale_update;
 
 /* Flags of octavo_gemm.layout. A plain operand with one scale or none may have any layout, others
- * those that `ability` accepts, which is asked for every call. */
+ * those that `ability` accepts, which is asked for every call; scales of rows are then of rows of
+ * d. */
 enum {
   OCTAVO_GEMM_A_KM = 1, /* a is [K, M] */
   OCTAVO_GEMM_B_KN = 2, /* b is [K, N] */
