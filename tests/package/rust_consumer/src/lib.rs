@@ -16,6 +16,25 @@ struct Delayed {
 impl Backend for Delayed {
     type Options = ();
 
+    fn check(_: &Device, _: &(), verdicts: &mut Verdicts<'_>) {
+        let plain = [OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16];
+        verdicts.need_casts(&[OCTAVO_E4M3FN, OCTAVO_E5M2]);
+        verdicts.need_calls(&[
+            (OCTAVO_KIND_GEMM, OCTAVO_E4M3FN, OCTAVO_E4M3FN),
+            (OCTAVO_KIND_GEMM, OCTAVO_E5M2, OCTAVO_E4M3FN),
+            (OCTAVO_KIND_SCALE_FROM_AMAX, 0, 0),
+            (OCTAVO_KIND_COPY, 0, 0),
+        ]);
+        for dtype in plain {
+            verdicts.need_calls(&plain.map(|other| (OCTAVO_KIND_GEMM, dtype, other)));
+            verdicts.need_calls(&[
+                (OCTAVO_KIND_SUM, dtype, 0),
+                (OCTAVO_KIND_COMPUTE_AMAX, dtype, 0),
+                (OCTAVO_KIND_DEQUANTIZE, dtype, 0),
+            ]);
+        }
+        verdicts.accept("the kernels have every call");
+    }
     fn open(slots: &mut Slots, _: ()) -> Result<Self, Error> {
         let session = |name, role| SlotRule::new(Owner::Session, name, role);
         // end_step reads it, so it also clears it.

@@ -52,7 +52,12 @@ class Device {
         ctx_(desc.kernels_ctx),
         where_(desc.device) {
     if (caps_->alignment > 1) alignment_ = static_cast<int64_t>(caps_->alignment);
+    for (const uint32_t dtype : {OCTAVO_F32, OCTAVO_BF16, OCTAVO_F16})
+      has_amax_ = has_amax_ && executes(OCTAVO_KIND_COMPUTE_AMAX, dtype);
   }
+
+  // Whether the kernels have compute_amax of every plain dtype; a cast without codes does the same.
+  bool has_amax() const { return has_amax_; }
 
   const octavo_host *host() const { return host_; }
   const octavo_kernels &kernels() const { return *kernels_; }
@@ -125,6 +130,7 @@ class Device {
   void *ctx_ = nullptr;
   octavo_device where_{};
   int64_t alignment_ = 1;
+  bool has_amax_ = true;
   Questions *questions_ = nullptr;
 };
 

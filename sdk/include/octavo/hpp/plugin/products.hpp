@@ -112,6 +112,15 @@ inline void Pass::record_amax(const octavo_tensor &in, float *amax, float *nonfi
     amax = static_cast<float *>(work_.take(sizeof(float)));
     clear(amax, sizeof(float));
   }
+  if (!device_.has_amax()) {
+    auto q = call<octavo_quantize>(OCTAVO_KIND_QUANTIZE);
+    q.in = &read(in);
+    q.amax = amax;
+    q.nonfinite = nonfinite;
+    q.rule = OCTAVO_RULE_QUOTIENT;
+    q.format_max = format_max(OCTAVO_E4M3FN, 0);
+    return run(&octavo_kernels::quantize, q);
+  }
   auto c = call<octavo_compute_amax>(OCTAVO_KIND_COMPUTE_AMAX);
   c.in = &read(in);
   c.amax = amax;
