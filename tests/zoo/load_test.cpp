@@ -64,18 +64,6 @@ TEST_F(ZooLoad, undefined_symbol_is_found_at_load) {
   EXPECT_THAT(error, HasSubstr("\n    remedy: install what is missing, or reinstall the plugin"));
 }
 
-TEST_F(ZooLoad, needed_library_that_is_nowhere) {
-  std::string bytes = read_text(OCTAVO_ZOO_DIR "/fake_good.so");
-  bytes.replace(bytes.find("libc.so.6"), 9, "libq.so.9");
-  put_file(bytes);
-  RunPtr run;
-  EXPECT_EQ(request().open(run), OCTAVO_UNSUPPORTED);
-  const std::string error = request().host.error();
-  EXPECT_THAT(error, StartsWith("fake: " + library() + ": cannot be loaded: "));
-  EXPECT_THAT(error, HasSubstr("libq.so.9: cannot open shared object file"));
-  EXPECT_THAT(error, HasSubstr("\n    remedy: install what is missing, or reinstall the plugin"));
-}
-
 // The helper has the symbol, and so has this program; a host in C has it not.
 TEST_F(ZooLoad, symbol_that_the_process_happens_to_have) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

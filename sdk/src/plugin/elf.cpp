@@ -2,92 +2,147 @@
 #include "sdk/src/plugin/elf.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <string_view>
 
 #include "octavo/plugin.h"
 #include "sdk/src/base/failure.h"
 #include "sdk/src/base/text.h"
-#include "sdk/src/file/privilege_file.h"
-#include "sdk/src/plugin/elf_library.h"
+#include "sdk/src/plugin/elf_file.h"
 #include "sdk/src/plugin/elf_needed.h"
 
 namespace octavo {
 namespace {
 
-// The entry of an ABI: a release has the major as its suffix. "v1" stands for the release
+constexpr uint64_t kMaxNotes = uint64_t{1} << 16;  // bytes
+
+std::string build_id(const ElfSegments &segments) {
+  for (const Elf64_Phdr &s : segments.all()) {
+    if (s.p_type != PT_NOTE || s.p_filesz > kMaxNotes) continue;
+    const uint64_t align = s.p_align == 8 ? 8 : 4;
+    const auto padded = [&](uint64_t n) { return (n + align - 1) / align * align; };
+    Elf64_Nhdr note{};
+    for (uint64_t at = 0; at + sizeof(note) <= s.p_filesz;) {
+      if (!segments.file().read(s.p_offset + at, note)) break;
+      const uint64_t name = s.p_offset + at + sizeof(note);
+      const uint64_t content = s.p_offset + at + padded(sizeof(note) + note.n_namesz);
+      std::array<unsigned char, 64> id;
+      std::array<char, 4> owner{};
+      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == owner.size() &&
+          note.n_descsz <= id.size() && segments.file().read(name, owner) &&
+          owner == std::array<char, 4>{'G', 'N', 'U', '\0'} &&
+          segments.file().read(content, id.data(), note.n_descsz)) {
+        std::string hex;
+        for (uint32_t i = 0; i < note.n_descsz; ++i)
+          for (const int nibble : {id[i] >> 4, id[i] & 15}) hex += "0123456789abcdef"[nibble];
+        return hex;
+      }
+      at += padded(sizeof(note) + note.n_namesz) + padded(note.n_descsz);
+    }
+  }
+  return {};
+}
+
+// Why a symbol of the right name is no entry; empty: it is one.
+std::string symbol_problem(const Elf64_Sym &symbol, const ElfSegments &segments) {
+  if (symbol.st_shndx == SHN_UNDEF) return "is only imported, not defined";
+  const unsigned binding = ELF64_ST_BIND(symbol.st_info);
+  const unsigned visibility = ELF64_ST_VISIBILITY(symbol.st_other);
+  if ((binding != STB_GLOBAL && binding != STB_WEAK && binding != STB_GNU_UNIQUE) ||
+      (visibility != STV_DEFAULT && visibility != STV_PROTECTED))
+    return "is hidden";
+  const unsigned type = ELF64_ST_TYPE(symbol.st_info);
+  if (type != STT_FUNC && type != STT_GNU_IFUNC)
+    return concat("is not a function (symbol type ", type, ")");
+  if (!segments.executable(symbol.st_value)) return "is outside of the library's code";
+  return {};
+}
+
+// The entries of other ABIs: a release has the major as its suffix. "v1" stands for the release
 // candidates 1 to 3 of major 1, later ones have a name each.
 constexpr std::string_view kEntryPrefix = "octavo_plugin_query_";
+constexpr std::string_view kReleases = "123456789";
+constexpr std::array<std::string_view, 5> kCandidates = {"v1", "rc4", "rc5", "rc6", "rc7"};
 
-bool is_release(std::string_view entry) {
-  const std::string_view suffix = entry.substr(kEntryPrefix.size());
-  return suffix.size() == 1 && suffix >= "1" && suffix <= "9";
+std::vector<std::string> entries() {
+  std::vector<std::string> names = {OCTAVO_PLUGIN_SYMBOL};  // this host's own comes first
+  for (const char major : kReleases) names.push_back(concat(kEntryPrefix, major));
+  for (const std::string_view candidate : kCandidates)
+    names.push_back(concat(kEntryPrefix, candidate));
+  return names;
 }
 
-bool is_entry(std::string_view name) {
-  const std::string_view suffix = name.substr(kEntryPrefix.size());
-  return is_release(name) || suffix == "v1" ||
-         (suffix.size() == 3 && suffix.starts_with("rc") && suffix[2] >= '4' && suffix[2] <= '9');
-}
-
-// This host's own comes first, then one that can be called.
-void find_entry(const ElfLibrary &elf, ElfCheck &check) {
-  std::vector<ElfLibrary::Symbol> all = elf.symbols(kEntryPrefix);
-  std::erase_if(all, [](const ElfLibrary::Symbol &s) { return !is_entry(s.name); });
-  const auto best = std::ranges::min_element(all, {}, [](const ElfLibrary::Symbol &s) {
-    return std::pair(s.name != OCTAVO_PLUGIN_SYMBOL, !s.problem.empty());
-  });
-  if (best == all.end()) return;
-  if (best->problem.empty())
-    check.entry = best->name;
-  else
-    check.entry_problem = best->name + " " + best->problem;
+void find_entry(const ElfDynamic &dynamic, const ElfSegments &segments, ElfCheck &check) {
+  for (const std::string &name : entries()) {
+    const auto symbol = dynamic.find(name);
+    if (!symbol) continue;
+    check.entry_problem = symbol_problem(*symbol, segments);
+    if (check.entry_problem.empty())
+      check.entry = name;
+    else
+      check.entry_problem = name + " " + check.entry_problem;
+    return;
+  }
 }
 
 // `path`: by which the library is opened.
-NeededSearch search_of(const std::string &path, const ElfLibrary &elf) {
-  return {std::filesystem::path(path).parent_path().string(), elf.rpath(), elf.runpath()};
+NeededSearch search_of(const std::string &path, const ElfDynamic &dynamic) {
+  NeededSearch search;
+  search.origin = std::filesystem::path(path).parent_path().string();
+  search.rpath = dynamic.rpath();
+  search.runpath = dynamic.runpath();
+  return search;
 }
 
-// Calls it unless the file is no sound library; the problem, if any.
-template <typename Look>
-std::string with_library(const std::string &path, const CheckedFile *checked, const Look &look) {
-  std::string problem;
-  try {
-    if (checked != nullptr) {
-      look(ElfLibrary(*checked));
-      return {};
-    }
-    struct stat status {};
-    Descriptor opened = open_regular(path, &status, &problem);
-    if (opened.get() < 0) return problem;
-    const CheckedFile file(path, std::move(opened), "octavo.elf");
-    look(ElfLibrary(file));
-  } catch (const Failure &f) {
-    problem = f.text();
+void find_libraries(const std::string &path, const ElfDynamic &dynamic, ElfCheck &check) {
+  const NeededSearch search = search_of(path, dynamic);
+  check.needed = dynamic.needed();
+  for (const std::string &name : check.needed) {
+    const NeededFile file = find_needed(name, search);
+    if (file.path.empty()) check.not_found.push_back(name);
+    if (file.only_here) check.preload.push_back(file.path);
   }
-  return problem;
+}
+
+// Calls it unless the file is no sound library.
+template <typename Look>
+void with_dynamic(const std::string &path, const Look &look) {
+  std::string problem;
+  const auto file = ElfFile::open(path, &problem);
+  if (!file) return;
+  try {
+    const ElfSegments segments(*file);
+    look(ElfDynamic(segments));
+  } catch (const Failure &) {
+    return;  // inspect_elf says why
+  }
 }
 
 }  // namespace
 
 ElfCheck inspect_elf(const std::string &path, const CheckedFile *checked) {
   ElfCheck check;
-  check.problem = with_library(path, checked, [&](const ElfLibrary &elf) {
-    find_entry(elf, check);
-    const NeededSearch search = search_of(path, elf);
-    for (const std::string &name : elf.needed())
-      if (std::string here = opened_by_path(name); !here.empty() && !is_named(name, search))
-        check.preload.push_back(std::move(here));
-  });
+  const auto file =
+      checked != nullptr ? ElfFile::of(*checked) : ElfFile::open(path, &check.problem);
+  if (!file) return check;
+  try {
+    const ElfSegments segments(*file);
+    const ElfDynamic dynamic(segments);
+    check.build_id = build_id(segments);
+    find_entry(dynamic, segments, check);
+    find_libraries(path, dynamic, check);
+  } catch (const Failure &f) {
+    check.problem = f.text();
+  }
   return check;
 }
 
 std::vector<std::string> named_needs(const std::string &library) {
   std::vector<std::string> found;
-  with_library(library, nullptr, [&](const ElfLibrary &elf) {
-    const NeededSearch search = search_of(library, elf);
-    for (const std::string &needed : elf.needed())
+  with_dynamic(library, [&](const ElfDynamic &dynamic) {
+    const NeededSearch search = search_of(library, dynamic);
+    for (const std::string &needed : dynamic.needed())
       if (std::string path = find_named(needed, search); !path.empty()) found.push_back(path);
   });
   return found;
@@ -95,9 +150,9 @@ std::vector<std::string> named_needs(const std::string &library) {
 
 bool needs_the_same(const std::string &library, const std::string &name) {
   bool is_same = false;
-  with_library(name, nullptr, [&](const ElfLibrary &elf) {
-    const NeededSearch search = search_of(library, elf), other = search_of(name, elf);
-    is_same = std::ranges::all_of(elf.needed(), [&](const std::string &needed) {
+  with_dynamic(name, [&](const ElfDynamic &dynamic) {
+    const NeededSearch search = search_of(library, dynamic), other = search_of(name, dynamic);
+    is_same = std::ranges::all_of(dynamic.needed(), [&](const std::string &needed) {
       return find_named(needed, search) == find_named(needed, other);  // the rest is the system's
     });
   });
@@ -122,19 +177,25 @@ std::optional<Verdict> elf_verdict(const std::string &library, const ElfCheck &c
                    "the file is not an Octavo plugin, or hides its entry: declare it "
                    "OCTAVO_EXPORT");
   if (check.entry != OCTAVO_PLUGIN_SYMBOL) {
-    const std::string major =
-        is_release(check.entry) ? check.entry.substr(kEntryPrefix.size()) : std::string();
+    const std::string suffix = check.entry.substr(kEntryPrefix.size());
+    const bool is_release = suffix.size() == 1;
     return decline(OCTAVO_REASON_ABI,
                    concat("exports ", check.entry, ", built for ",
-                          major.empty() ? std::string("a release candidate") : "ABI major " + major,
+                          is_release ? "ABI major " + suffix : std::string("a release candidate"),
                           "; this host has ABI ", OCTAVO_ABI_MAJOR, ".", OCTAVO_ABI_MINOR,
                           " and looks for " OCTAVO_PLUGIN_SYMBOL),
-                   major.empty()
+                   !is_release
                        ? std::string("rebuild the plugin with the headers of this liboctavo")
-                   : major == std::to_string(OCTAVO_ABI_MAJOR)
+                   : suffix == std::to_string(OCTAVO_ABI_MAJOR)
                        ? std::string("upgrade liboctavo")
                        : concat("install a build of the plugin for ABI major ", OCTAVO_ABI_MAJOR));
   }
+  if (!check.not_found.empty())
+    return decline(
+        OCTAVO_REASON_LIBRARY,
+        "cannot be loaded: it needs " + enumerate(check.not_found) +
+            ", which the system's loader would not find",
+        "install " + enumerate(check.not_found) + ", or name its directory in LD_LIBRARY_PATH");
   return std::nullopt;
 }
 

@@ -18,9 +18,11 @@ struct ElfCheck {
   // The entry that it exports as a function, OCTAVO_PLUGIN_SYMBOL or that of another ABI; empty:
   // none. Only looked for without a problem.
   std::string entry;
-  std::string entry_problem;  // why an entry that is there does not count
-  // Files of libraries that it needs and this process has opened: another process may not find
-  // them.
+  std::string entry_problem;           // why an entry that is there does not count
+  std::string build_id;                // lower-case hex; empty: none
+  std::vector<std::string> needed;     // DT_NEEDED, in order
+  std::vector<std::string> not_found;  // of `needed`: what the system's loader would not find
+  // Files of libraries that only the search of this process finds, because it has opened them.
   std::vector<std::string> preload;
 };
 

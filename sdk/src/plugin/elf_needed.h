@@ -1,4 +1,4 @@
-// Where a library, or the environment, leads the system's loader for what the library needs.
+// Where the system's loader would find a needed library, without asking it.
 #pragma once
 
 #include <string>
@@ -8,19 +8,25 @@ namespace octavo {
 
 struct NeededSearch {
   std::string origin;   // directory of the library that needs: $ORIGIN
-  std::string rpath;    // DT_RPATH
-  std::string runpath;  // DT_RUNPATH; where it is set, DT_RPATH does not count
+  std::string rpath;    // DT_RPATH, empty where there is a runpath
+  std::string runpath;  // DT_RUNPATH
+  std::string cache = "/etc/ld.so.cache";
 };
 
-// As ld.so(8) searches before the system's directories: DT_RPATH, LD_LIBRARY_PATH (not in a process
-// with raised privileges), DT_RUNPATH, or a name with a slash. Empty: none of these leads to it, or
-// the process has opened a library of this name.
+struct NeededFile {
+  std::string path;        // empty: nowhere
+  bool only_here = false;  // found because this process has opened it, and in no other way
+};
+
+// As ld.so(8) searches: what the process has opened, DT_RPATH, LD_LIBRARY_PATH (not in a process
+// with raised privileges), DT_RUNPATH, /etc/ld.so.cache, the system's directories.
+NeededFile find_needed(const std::string &name, const NeededSearch &search);
+
+// Where DT_RPATH, LD_LIBRARY_PATH or DT_RUNPATH lead to it, or a name with a slash; empty: nowhere,
+// or the process has opened a library of this name.
 std::string find_named(const std::string &name, const NeededSearch &search);
 
-// Whether they lead to it, whatever the process has opened.
-bool is_named(const std::string &name, const NeededSearch &search);
-
-// The absolute path under which this process has opened a library of this name; empty: it has none.
-std::string opened_by_path(const std::string &name);
+// The paths that a cache file of ldconfig lists under `name`; nothing from a file that is damaged.
+std::vector<std::string> paths_in_cache(const std::string &cache_file, const std::string &name);
 
 }  // namespace octavo

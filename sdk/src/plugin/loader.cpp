@@ -19,6 +19,7 @@
 #include "sdk/src/base/utf8.h"
 #include "sdk/src/file/privilege_mapping.h"
 #include "sdk/src/plugin/checked_name.h"
+#include "sdk/src/plugin/elf.h"
 
 namespace octavo {
 namespace {
@@ -122,7 +123,8 @@ class Handshake {
                          "replace what follows a \"$\"",
                      "move the plugin to a folder without \"$\" in its name", Stage::kLoad};
     try {
-      auto opened = opened_library(checked.name());
+      auto opened = std::make_unique<dll::shared_library>(
+          checked.name(), dll::load_mode::rtld_now | dll::load_mode::rtld_local);
       const dll::shared_library *library = opened.get();
       Registry::Kept kept{plugin_->sha256, checked.keep(), std::move(opened)};
       opened_before[manifest_.library] = std::move(kept);
@@ -139,7 +141,7 @@ class Handshake {
     } catch (const std::system_error &e) {
       refuse_noexec();
       const std::string words = checked.in_own_words(e.what());
-      if (!names_verdict(words))
+      if (!names_verdict(words) || is_found(words))
         throw ResourceUnavailable(manifest_.library + ": cannot be loaded: " + words, kMakeRoom,
                                   Stage::kLoad);
       throw Declined{OCTAVO_REASON_LIBRARY, manifest_.library + ": cannot be loaded: " + words,
@@ -147,20 +149,10 @@ class Handshake {
     }
   }
 
-  // Without memory for a path the system's loader says that there is no such file, so a second try
-  // has to say that, too.
-  static std::unique_ptr<boost::dll::shared_library> opened_library(const std::string &name) {
-    namespace dll = boost::dll;
-    const auto open = [&] {
-      return std::make_unique<dll::shared_library>(
-          name, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
-    };
-    try {
-      return open();
-    } catch (const std::system_error &e) {
-      if (std::string_view(e.what()).find("No such file") == std::string_view::npos) throw;
-    }
-    return open();
+  // The system's loader has no memory for a path and says that there is no such file.
+  bool is_found(std::string_view words) const {
+    return words.find("No such file") != std::string_view::npos &&
+           !elf_verdict(manifest_.library, inspect_elf(manifest_.library, manifest_.checked.get()));
   }
 
   // The words of the system's loader for it are those of short memory.

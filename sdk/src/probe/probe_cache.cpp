@@ -17,6 +17,7 @@
 #include "sdk/src/file/listing.h"
 #include "sdk/src/file/privilege_file.h"
 #include "sdk/src/file/privilege_path.h"
+#include "sdk/src/plugin/elf_file.h"
 
 namespace octavo {
 namespace {
@@ -70,9 +71,11 @@ struct Entry {
 std::optional<Entry> read_entry(const std::string &path) {
   std::string bytes;
   try {
-    bytes = CheckedFile(path, "octavo.probe").read(2 * kMaxProbeBytes);
-  } catch (const Failure &) {
-    return std::nullopt;
+    std::string ignored;
+    const auto file = ElfFile::open(path, &ignored);
+    if (!file || file->size() > 2 * kMaxProbeBytes) return std::nullopt;
+    bytes.resize(file->size());
+    if (!file->read(0, bytes.data(), bytes.size())) return std::nullopt;
   } catch (const ResourceUnavailable &) {
     return std::nullopt;  // then the probe says what is short
   }

@@ -20,6 +20,7 @@ class ElfImage {
   explicit ElfImage(std::string bytes) : bytes_(std::move(bytes)) {}
 
   const std::string &bytes() const { return bytes_; }
+  void cut(size_t size) { bytes_.resize(size); }
 
   template <typename T>
   T get(uint64_t offset) const {
@@ -134,6 +135,17 @@ class ElfImage {
       p.p_vaddr = p.p_paddr = address;
       p.p_filesz = p.p_memsz = bytes + old.size();
     });
+  }
+  // Puts words at the end, and a table of this tag there.
+  uint64_t put_words(int64_t tag, const std::vector<uint32_t> &words) {
+    const uint64_t address = grow(words.size() * sizeof(uint32_t));
+    for (size_t i = 0; i < words.size(); ++i) put(offset(address) + i * sizeof(uint32_t), words[i]);
+    set_value(tag, address);
+    return address;
+  }
+  // The place of a symbol in the dynamic table, counted.
+  uint32_t symbol_index(const std::string &name) const {
+    return static_cast<uint32_t>((symbol(name) - offset(value(DT_SYMTAB))) / sizeof(Elf64_Sym));
   }
   void replace(const std::string &from, const std::string &to) {
     const size_t at = bytes_.find(from + '\0');
