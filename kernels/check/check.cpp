@@ -5,7 +5,6 @@
  */
 #include "kernels/check/check.h"
 
-#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>

@@ -2,7 +2,6 @@
 #include "kernels/check/verbs.h"
 
 #include "kernels/check/calls.h"
-#include "kernels/format/bits.h"
 
 namespace octavo {
 namespace {

@@ -1,4 +1,4 @@
-"""Compiles each product source by itself: builds join those of a folder, which hides an include that is missing.
+"""Compiles each product source by itself: builds join the sources of a folder, which hides an include that is missing.
 
   compile_alone.py <build folder>
 

@@ -10,7 +10,7 @@ struct Owning : plugin::Backend<Owning>, plugin::Optimizer<Owning>, plugin::Grad
   using Rule = plugin::SlotRule;
   using Parameter = plugin::Parameter;
 
-  // plugin.hpp asks about the calls of octavo_kernels; those of octavo/draft are the backend's.
+  // plugin.hpp asks about the calls of octavo_kernels, the backend about calls of octavo/draft.
   static void check(const plugin::Device &, const plugin::NoOptions &, plugin::Verdicts &verdicts) {
     verdicts.need_calls({{OCTAVO_KIND_ADAM_STEP, "adam_step", OCTAVO_F32}});
     verdicts.need_casts({{OCTAVO_F16}});
