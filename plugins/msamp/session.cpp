@@ -12,6 +12,7 @@ void Msamp::check(const plugin::Device &device, const Options &o, plugin::Verdic
   verdicts.need_product({OCTAVO_E4M3FN}, {OCTAVO_E4M3FN});
   verdicts.need_product({OCTAVO_E5M2}, {OCTAVO_E4M3FN});
   verdicts.need_calls({{OCTAVO_KIND_DEQUANTIZE, "dequantize", OCTAVO_E4M3FN},
+                       {OCTAVO_KIND_DEQUANTIZE, "dequantize", OCTAVO_F16},
                        {OCTAVO_KIND_COMPUTE_AMAX, "compute_amax", OCTAVO_F32},
                        {OCTAVO_KIND_SCALE_FROM_AMAX, "scale_from_amax"},
                        {OCTAVO_KIND_DELAYED_SCALE_UPDATE, "delayed_scale_update"},

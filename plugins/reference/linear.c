@@ -19,6 +19,7 @@ typedef struct buffers {
 typedef struct carver {
   char *base;
   uint64_t used;
+  octavo_status status; /* the first failure of the kernels to state a size */
 } carver;
 
 static void *carve(carver *c, int64_t bytes) {
@@ -54,14 +55,15 @@ static octavo_gemm gemm_of(const octavo_tensor *a, const octavo_scale *a_scale_i
   return g;
 }
 
-static uint64_t gemm_bytes(const octavo_session *s, int64_t m, int64_t n, int64_t k) {
+static uint64_t gemm_bytes(const octavo_session *s, carver *c, int64_t m, int64_t n, int64_t k) {
   const octavo_tensor a = {NULL, m, k, k, OCTAVO_E4M3FN, 0};
   const octavo_tensor b = {NULL, n, k, k, OCTAVO_E4M3FN, 0};
   octavo_tensor d = {NULL, m, n, n, OCTAVO_F32, 0};
   octavo_gemm g = gemm_of(&a, NULL, &b, NULL, &d, NULL, NULL);
   uint64_t bytes = 0;
-  s->desc.kernels->workspace_bytes(s->desc.kernels_ctx, &g, &bytes);
-  return bytes;
+  const octavo_status status = s->desc.kernels->workspace_bytes(s->desc.kernels_ctx, &g, &bytes);
+  if (c->status == OCTAVO_OK) c->status = status;
+  return status == OCTAVO_OK ? bytes : 0;
 }
 
 static buffers forward_buffers(const octavo_session *s, carver *c, int64_t m, int64_t n,
@@ -72,7 +74,7 @@ static buffers forward_buffers(const octavo_session *s, carver *c, int64_t m, in
   b.w_scale_inv = carve_scale(c);
   b.w = carve_codes(c, n, k, OCTAVO_E4M3FN);
   b.x = carve_codes(c, m, k, OCTAVO_E4M3FN);
-  b.kernel = carve(c, c->base == NULL ? (int64_t)gemm_bytes(s, m, n, k) : 0);
+  b.kernel = carve(c, c->base == NULL ? (int64_t)gemm_bytes(s, c, m, n, k) : 0);
   return b;
 }
 
@@ -93,7 +95,7 @@ static buffers backward_buffers(const octavo_session *s, carver *c, int64_t m, i
   b.dy_t = carve_codes(c, n, m, OCTAVO_E5M2);
   if (c->base == NULL) {
     /* Their sum and not their maximum, which would not be affine in M. */
-    carve(c, (int64_t)(gemm_bytes(s, m, k, n) + gemm_bytes(s, n, k, m)));
+    carve(c, (int64_t)(gemm_bytes(s, c, m, k, n) + gemm_bytes(s, c, n, k, m)));
   } else {
     b.kernel = carve(c, 0);
   }
@@ -103,12 +105,14 @@ static buffers backward_buffers(const octavo_session *s, carver *c, int64_t m, i
 /* Sizes are affine over multiples of 256 rows, up to the alignment of the pieces. */
 static octavo_extent extent_of(const octavo_session *s, int64_t n, int64_t k,
                                buffers (*lay_out)(const octavo_session *, carver *, int64_t,
-                                                  int64_t, int64_t)) {
-  carver one = {NULL, 0}, two = {NULL, 0};
+                                                  int64_t, int64_t),
+                               octavo_status *status) {
+  carver one = {NULL, 0, OCTAVO_OK}, two = {NULL, 0, OCTAVO_OK};
   lay_out(s, &one, 256, n, k);
   lay_out(s, &two, 512, n, k);
   const uint64_t slope = (two.used - one.used) / 256;
   const octavo_extent e = {256, slope, one.used - slope * 256};
+  if (*status == OCTAVO_OK) *status = one.status != OCTAVO_OK ? one.status : two.status;
   return e;
 }
 
@@ -125,8 +129,10 @@ octavo_status reference_linear_plan(const octavo_session *s, uint32_t linear,
   plan.gradient =
       (w->flags & OCTAVO_PARAMETER_FROZEN) ? OCTAVO_GRADIENT_NONE : OCTAVO_GRADIENT_TENSOR;
   plan.saved.row_multiple = 1; /* nothing is saved: backward quantizes x again, to the same codes */
-  plan.forward_workspace = extent_of(s, w->rows, w->cols, forward_buffers);
-  plan.backward_workspace = extent_of(s, w->rows, w->cols, backward_buffers);
+  octavo_status status = OCTAVO_OK;
+  plan.forward_workspace = extent_of(s, w->rows, w->cols, forward_buffers, &status);
+  plan.backward_workspace = extent_of(s, w->rows, w->cols, backward_buffers, &status);
+  if (status != OCTAVO_OK) return status; /* reported by the kernels */
   memcpy(out, &plan, out->size < sizeof plan ? out->size : sizeof plan);
   return OCTAVO_OK;
 }
@@ -191,7 +197,7 @@ octavo_status reference_linear_forward(const octavo_session *s, const octavo_for
   if (status == OCTAVO_OK) status = check_matrix(s, c->y, c->x->rows, w.rows);
   if (status == OCTAVO_OK) status = check_matrix(s, c->bias, 1, w.rows);
   if (status != OCTAVO_OK) return status;
-  carver pieces = {c->workspace, 0};
+  carver pieces = {c->workspace, 0, OCTAVO_OK};
   buffers b = forward_buffers(s, &pieces, c->x->rows, w.rows, w.cols);
   float *nonfinite = c->slots[LINEAR_NONFINITE];
   status = quantize(s, c->x, &b.x, NULL, &b.x_scale_inv, nonfinite, c->stream);
@@ -236,7 +242,7 @@ octavo_status reference_linear_backward(const octavo_session *s, const octavo_ba
   if (status == OCTAVO_OK) status = check_matrix(s, c->db, 1, w.rows);
   if (status != OCTAVO_OK) return status;
   const uint32_t accumulate = (c->flags & OCTAVO_BACKWARD_OVERWRITE) ? 0 : 1;
-  carver pieces = {c->workspace, 0};
+  carver pieces = {c->workspace, 0, OCTAVO_OK};
   buffers b = backward_buffers(s, &pieces, c->dy->rows, w.rows, w.cols);
   status = quantize(s, c->dy, &b.dy, weight_wanted ? &b.dy_t : NULL, &b.dy_scale_inv,
                     c->slots[LINEAR_NONFINITE], c->stream);

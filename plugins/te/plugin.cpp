@@ -67,8 +67,8 @@ void need_drafts(const Device &device, const Recipe &r, Verdicts &verdicts) {
 void Te::check(const Device &device, const Options &options, Verdicts &verdicts) {
   refuse_options(options, verdicts);
   const Recipe r = recipe_of(options);
-  verdicts.need_casts({{OCTAVO_E4M3FN}, {OCTAVO_E5M2}});
   if (r.operand_granularity == OCTAVO_PER_TENSOR) {
+    verdicts.need_casts({{r.operand_dtype}, {r.gradient_dtype}});
     verdicts.need_product({r.operand_dtype}, {r.operand_dtype});
     verdicts.need_product({r.gradient_dtype}, {r.operand_dtype});
   } else {

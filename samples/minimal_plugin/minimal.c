@@ -383,7 +383,9 @@ static octavo_status linear_plan(const octavo_session *s, uint32_t linear,
     backward(
         &back[i], w,
         &(octavo_backward_call){.dy = &y, .x = &x, .dx = &x, .dw = &dw, .db = &db, .slots = slots});
-    if (to[i].status || back[i].status) return OCTAVO_UNSUPPORTED;
+    const octavo_status status = to[i].status ? to[i].status : back[i].status;
+    if (status)
+      return status; /* of a kernel that cannot state its workspace, and has reported it */
   }
   out->flags = OCTAVO_LINEAR_NEEDS_X | s->declined;
   out->gradient =

@@ -769,7 +769,7 @@ static octavo_status misfit(const octavo_tensor *t, int64_t rows, int64_t cols) 
   if (rows < 0 || t->rows != rows || t->cols != cols ||
       (rows > 0 && (t->data == NULL || t->stride < cols)))
     return OCTAVO_INVALID;
-  return is_float(t->dtype) ? OCTAVO_OK : OCTAVO_UNSUPPORTED;
+  return is_float(t->dtype) && t->reserved == 0 ? OCTAVO_OK : OCTAVO_UNSUPPORTED;
 }
 
 static octavo_status linear_forward(const octavo_session *s, const octavo_forward_call *c) {
@@ -781,7 +781,8 @@ static octavo_status linear_forward(const octavo_session *s, const octavo_forwar
   if (wrong == OCTAVO_OK) wrong = misfit(c->y, c->x->rows, p->n);
   if (wrong == OCTAVO_OK) wrong = misfit(c->bias, 1, p->n);
   if (wrong != OCTAVO_OK)
-    return fail(s->host, wrong, "linear %u: x, y or bias has another shape or dtype", c->linear);
+    return fail(s->host, wrong, "linear %u: x, y or bias has another shape, dtype or `reserved`",
+                c->linear);
   const int64_t m = c->x->rows, k_blocks = blocks(p->padded_k);
   const uint64_t scales = (uint64_t)p->padded_k * sizeof(float),
                  gap = region(p->padded_k * 4) - scales;
@@ -833,8 +834,8 @@ static octavo_status linear_backward(const octavo_session *s, const octavo_backw
   if (wrong == OCTAVO_OK) wrong = misfit(c->dw, p->n, p->k);
   if (wrong == OCTAVO_OK) wrong = misfit(c->db, 1, p->n);
   if (wrong != OCTAVO_OK)
-    return fail(s->host, wrong, "linear %u: dy, dx, dw or db has another shape or dtype",
-                c->linear);
+    return fail(s->host, wrong,
+                "linear %u: dy, dx, dw or db has another shape, dtype or `reserved`", c->linear);
   const uint32_t accumulate = (c->flags & OCTAVO_BACKWARD_OVERWRITE) == 0;
   if (m == 0) {
     if (c->dw != NULL && !accumulate) TRY(zero_rows(s, c->stream, c->dw));

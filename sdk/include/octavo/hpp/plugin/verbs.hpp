@@ -143,8 +143,7 @@ octavo_status Backend<Self, OptionsType>::linear_plan(uint32_t linear,
   plan.gradient = w.is_frozen()    ? OCTAVO_GRADIENT_NONE
                   : w.has_gradient ? OCTAVO_GRADIENT_SLOT
                                    : OCTAVO_GRADIENT_TENSOR;
-  if (status != OCTAVO_OK)
-    throw Error(status, "the kernels cannot state the workspace of a call of this linear");
+  if (status != OCTAVO_OK) return status;  // reported by the kernels
   std::memcpy(out, &plan, std::min<size_t>(out->size, sizeof plan));
   return status;
 }
