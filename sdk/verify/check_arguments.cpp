@@ -150,6 +150,12 @@ void check_other_operands(const Context &context) {
       if (--other.rows > 0) with(other, text(" of ", own.rows, " - 1 rows"), OCTAVO_INVALID);
       other = own;
       if (--other.cols > 0) with(other, text(" of ", own.cols, " - 1 columns"), OCTAVO_INVALID);
+      other = own;
+      ++other.rows;
+      with(other, text(" of ", own.rows, " + 1 rows"), OCTAVO_INVALID);
+      other = own;
+      other.reserved = 1;
+      with(other, " with reserved = 1", OCTAVO_UNSUPPORTED);
     };
     refuses(batch.x, "x", &Host::forward);
     refuses(batch.y, "y", &Host::forward);

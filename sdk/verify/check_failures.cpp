@@ -1,4 +1,6 @@
 // failures: a verb passes on the failure of each of its calls of kernels, and works afterwards.
+#include <cstring>
+
 #include "all_checks.h"
 #include "host.h"
 #include "report.h"
@@ -36,6 +38,36 @@ void check_verb(Host &host, const std::string &what,
                text(what, ", from equal memory, after kernels failed in it,"));
 }
 
+// A plan needs the sizes that it asks for.
+void check_plans(Session &s) {
+  WrappedKernels &kernels = s.kernels();
+  for (uint32_t id = 0; id < s.linears().size(); ++id) {
+    octavo_linear_plan whole{}, plan{};
+    const auto make = [&](octavo_linear_plan &p) {
+      p.size = sizeof p;
+      p.kind = OCTAVO_KIND_LINEAR_PLAN;
+      return s.backend().linear_plan(s.handle(), id, &p);
+    };
+    const uint64_t before = kernels.sizes();
+    make(whole);
+    const auto sizes = static_cast<int64_t>(kernels.sizes() - before);
+    for (int64_t n = 0; n < sizes; ++n) {
+      kernels.fail_size(n);
+      s.take_reports();
+      const octavo_status status = make(plan);
+      const uint32_t reports = s.take_reports();
+      expect(reports == 0, "linear_plan of '", s.linears()[id].name, "' sent ", reports,
+             " diagnostics; expected none: the kernels that failed have reported it");
+      const bool is_whole = status == OCTAVO_OK && std::memcmp(&plan, &whole, sizeof plan) == 0;
+      expect(status == OCTAVO_NO_RESOURCE || is_whole, "linear_plan of '", s.linears()[id].name,
+             "' answered ", status_name(status), " where workspace_bytes of the kernels answered ",
+             "OCTAVO_NO_RESOURCE to question ", n + 1, " of ", sizes,
+             "; expected that status, or the plan without the failure");
+    }
+    kernels.fail_size(-1);
+  }
+}
+
 }  // namespace
 
 void check_failures(const Context &context) {
@@ -52,6 +84,7 @@ void check_failures(const Context &context) {
     check_verb(host, text("linear_backward of ", batch.name),
                [&](const Call &call) { host.backward(batch, call); });
   }
+  check_plans(s);
   check_verb(host, "end_step", [&](const Call &call) { host.end_step(call); });
 }
 

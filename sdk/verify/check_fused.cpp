@@ -58,13 +58,17 @@ bool is_untouched(const octavo_extent &e) {
 }
 
 // What octavo_fused.workspace says of a linear; nothing when it cannot be fused.
-std::optional<octavo_extent> workspace_of(const Session &s, uint32_t linear) {
+std::optional<octavo_extent> workspace_of(Session &s, uint32_t linear) {
   const octavo_fused &fused = *s.context().target.fused;
   const Linear &l = s.linears()[linear];
   const bool needs_x = (l.plan.flags & OCTAVO_LINEAR_NEEDS_X) != 0;
   const octavo_status wanted = needs_x ? OCTAVO_UNSUPPORTED : OCTAVO_OK;
   octavo_extent extent = kUntouched, again = kUntouched;
+  s.take_reports();
   const octavo_status status = fused.workspace(s.handle(), linear, &extent);
+  const uint32_t reports = s.take_reports();
+  expect(reports == 0, "octavo.fused/1 workspace of '", l.name, "' answered ", status_name(status),
+         " and sent ", reports, " diagnostics; expected none: it answers a question");
   expect(status == wanted, "octavo.fused/1 workspace of '", l.name, "' answered ",
          status_name(status), "; its plan ", needs_x ? "has" : "does not have",
          " OCTAVO_LINEAR_NEEDS_X, so ", status_name(wanted), " was expected");
@@ -81,10 +85,12 @@ std::optional<octavo_extent> workspace_of(const Session &s, uint32_t linear) {
   return extent;
 }
 
-void check_unknown_linear(const Session &s) {
+void check_unknown_linear(Session &s) {
   octavo_extent extent = kUntouched;
   const auto unknown = static_cast<uint32_t>(s.linears().size());
+  s.take_reports();
   const octavo_status status = s.context().target.fused->workspace(s.handle(), unknown, &extent);
+  s.expect_reported(status, text("octavo.fused/1 workspace of the unknown linear ", unknown));
   expect(status == OCTAVO_INVALID && is_untouched(extent),
          "octavo.fused/1 workspace of the unknown linear ", unknown, " answered ",
          status_name(status), is_untouched(extent) ? "" : " and wrote an extent",
@@ -153,7 +159,7 @@ void check_refusals_of(Host &host, FusedBatch &batch) {
 }
 
 void check_linear(Host &host, uint32_t linear) {
-  const Session &s = host.session();
+  Session &s = host.session();
   const auto extent = workspace_of(s, linear);
   const uint64_t seed = mix(s.context().seed, 700 + linear);
   if (!extent) {

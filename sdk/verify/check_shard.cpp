@@ -58,7 +58,7 @@ void check_division(Host &host, const octavo_shard_plan &plan, Batch &batch) {
   expect_equal(arena, start, arena.snapshot(), text("a refused place of ", shards.name()));
 }
 
-void check_no_plan(const Session &s, const char *fault, uint32_t parameter, int64_t rows,
+void check_no_plan(Session &s, const char *fault, uint32_t parameter, int64_t rows,
                    uint32_t reserved) {
   octavo_shard_plan plan{};
   plan.size = sizeof plan;
@@ -67,10 +67,12 @@ void check_no_plan(const Session &s, const char *fault, uint32_t parameter, int6
   plan.reserved = reserved;
   plan.rows = rows;
   const octavo_shard_plan before = plan;
+  s.take_reports();
   const octavo_status status = s.context().target.shard->plan(s.handle(), &plan);
   expect(status == OCTAVO_INVALID && std::memcmp(&before, &plan, sizeof plan) == 0,
          "octavo.shard/1 plan of ", fault, " answered ", status_name(status),
          "; expected OCTAVO_INVALID and no trace");
+  s.expect_reported(status, text("octavo.shard/1 plan of ", fault));
 }
 
 }  // namespace

@@ -223,6 +223,10 @@ void check_slots(const Context &context) {
   s.add(late_model());
   s.seal();
   check_all(s);
+  Session blocks(context);
+  blocks.add({{{"blocks", 300, 160}}, {{"blocks", "blocks"}}}, true);
+  blocks.seal();
+  check_all(blocks);
   if (!context.target.seal) return;
   step("seal by liboctavo");
   const std::string refusal = context.target.seal();

@@ -154,6 +154,37 @@ Verdicts ask(const Context &context) {
   return verdicts;
 }
 
+// An interface has exactly its id: a later major version begins with the same letters.
+void check_ids(const Target &target) {
+  if (!target.interface) return;
+  for (const std::string id : {OCTAVO_BACKEND_ID, OCTAVO_OPTIMIZER_ID, OCTAVO_FUSED_ID,
+                               OCTAVO_SHARD_ID, OCTAVO_KERNELS_ID})
+    for (const std::string &other : {id + "0", id.substr(0, id.size() - 1)})
+      expect(target.interface(str_of(other)) == nullptr, "get_interface of '", other,
+             "' gave a table; expected null, which an id that is not the plugin's gets");
+}
+
+// A host of another major version is refused before any of its functions is called.
+void check_other_host(const Target &target) {
+  if (target.query == nullptr) return;
+  static bool is_called = false;  // the host is static, for a plugin that keeps it
+  static octavo_host host{};
+  host.size = sizeof host;
+  host.kind = OCTAVO_KIND_HOST;
+  host.abi_major = OCTAVO_ABI_MAJOR + 1;
+  host.diagnose = [](void *, const octavo_diagnostic *) { is_called = true; };
+  host.get_extension = [](void *, octavo_str) -> const void * {
+    is_called = true;
+    return nullptr;
+  };
+  const octavo_plugin *plugin = nullptr;
+  calling(OCTAVO_PLUGIN_SYMBOL);
+  const octavo_status status = target.query(&host, &plugin);
+  expect(status == OCTAVO_INCOMPATIBLE, OCTAVO_PLUGIN_SYMBOL, " with a host of major version ",
+         host.abi_major, " answered ", status_name(status), "; expected OCTAVO_INCOMPATIBLE");
+  expect(!is_called, OCTAVO_PLUGIN_SYMBOL, " called a function of a host of another major version");
+}
+
 }  // namespace
 
 std::string declined_reason(const Context &context) {
@@ -184,6 +215,8 @@ void check_table(const Context &context) {
   expect_complete(target.grouped, OCTAVO_KIND_GROUPED, OCTAVO_GROUPED_ID);
   expect_complete(target.shard, OCTAVO_KIND_SHARD, OCTAVO_SHARD_ID);
   check_options(context.target);
+  check_ids(target);
+  check_other_host(target);
   expect(context.target.stale_manifest.empty(), context.target.stale_manifest);
   const Verdicts verdicts = ask(context);
   expect(verdicts.malformed.empty(),

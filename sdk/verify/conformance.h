@@ -17,6 +17,7 @@
 #include "octavo/draft/optimizer.h"
 #include "octavo/fused.h"
 #include "octavo/kernels.h"
+#include "octavo/plugin.h"
 #include "octavo/shard.h"
 #include "report.h"
 
@@ -37,6 +38,9 @@ struct Target {
   std::function<std::vector<std::string>()> symbols_of_libc = {};
   // Seals the standard model through liboctavo, and gives what it refuses; empty: nothing.
   std::function<std::string()> seal = {};
+  // Of a plugin: its get_interface, and the query function of its library.
+  std::function<const void *(octavo_str id)> interface = {};
+  octavo_status (*query)(const octavo_host *host, const octavo_plugin **out) = nullptr;
   // How the options of its manifest differ from its own; empty: they do not, or it has none.
   std::string stale_manifest = {};
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "fenced_call.h"
 #include "report.h"
@@ -60,6 +61,12 @@ Shards::Shards(Host &host, const octavo_shard_plan &plan)
   packets_ = scratch(plan.packet_bytes * shards_.size(), "packets");
   workspace_ = scratch(std::max(plan.cast_workspace, plan.place_workspace), "workspace");
   amax_ = reinterpret_cast<float *>(scratch((shards_.size() + 1) * sizeof(float), "amax"));
+}
+
+bool has_nonfinite(const Matrix &m) {
+  for (const double value : values_of(m))
+    if (!std::isfinite(value)) return true;
+  return false;
 }
 
 // `writes`: of place, which writes what quantize_weight writes; else of cast, which reads and
@@ -134,6 +141,8 @@ void Shards::gather(bool is_fenced) {
   for (size_t rank = shards_.size(); rank-- > 0;) {
     const octavo_shard_call c = call(rank, read.data());
     const auto cast = [&] { return table_.cast(s.handle(), &c); };
+    float *const flag = host_.nonfinite();
+    const float flagged = flag == nullptr ? 0 : std::exchange(*flag, 0.0F);
     auto *packet = static_cast<uint8_t *>(c.packet);
     if (shards_[rank].rows() == 0) std::memset(packet, 0x5A, plan_.packet_bytes);
     const std::vector<uint8_t> before(packet, packet + plan_.packet_bytes);
@@ -144,10 +153,22 @@ void Shards::gather(bool is_fenced) {
     run("shard cast", is_fenced, cast);
     expect(std::equal(first.begin(), first.end(), packet), "shard cast of ", name_, ", rank ", rank,
            ", wrote other bytes when repeated");
+    if (flag == nullptr) continue;
+    expect(*flag == 0 || has_nonfinite(shards_[rank]), "shard cast of ", name_, ", rank ", rank,
+           ", set the slot of role NONFINITE, and its rows are finite; expected each rank to flag "
+           "its own");
+    *flag = std::max(*flag, flagged);
   }
   const octavo_gathered_call c = gathered(written.data());
+  float *const flag = host_.nonfinite();
+  const float flagged = flag == nullptr ? 0 : std::exchange(*flag, 0.0F);
   for (int turn = 0; turn < 2; ++turn)
     run("shard place", is_fenced, [&] { return table_.place(s.handle(), &c); });
+  if (flag == nullptr) return;
+  expect(*flag == 0, "shard place of ", name_,
+         " set the slot of role NONFINITE, which cast did "
+         "for its rows");
+  *flag = flagged;
 }
 
 octavo_status Shards::place_too_few() {

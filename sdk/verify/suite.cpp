@@ -1,6 +1,7 @@
 // Opening a backend through liboctavo, and what is kept of the messages.
 #include "suite.h"
 
+#include <dlfcn.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -112,6 +113,15 @@ std::string place_of(const octavo_session_desc &desc) {
               ", kernels ", text_of(desc.caps->id), ")");
 }
 
+// The query function of a library that is loaded; null where this program has the table.
+decltype(Target::query) query_of(const std::string &library) {
+  void *const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (handle == nullptr) return nullptr;
+  void *const symbol = dlsym(handle, OCTAVO_PLUGIN_SYMBOL);
+  dlclose(handle);  // the run keeps it
+  return reinterpret_cast<decltype(Target::query)>(symbol);
+}
+
 Record run_here(const Check &check, const Settings &settings) {
   static Messages messages;
   messages.all.clear();
@@ -139,6 +149,9 @@ Record run_here(const Check &check, const Settings &settings) {
     record.place = place_of(target.desc);
     record.library = file_of_code(reinterpret_cast<const void *>(target.backend->list_options));
     target.stale_manifest = messages.of_options;
+    // liboctavo passes on every id that it does not know.
+    target.interface = [&](octavo_str id) { return octavo_run_interface(run.get(), id); };
+    target.query = query_of(record.library);
     target.seal = [&] { return seal_by_liboctavo(run.get(), messages); };
     target.changes = [&] { return watch.changes(); };
     target.symbols_of_libc = [&] { return symbols_of_libc(record.library); };

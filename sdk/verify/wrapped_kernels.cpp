@@ -319,6 +319,9 @@ octavo_status WrappedKernels::workspace_bytes(void *ctx, const void *call, uint6
   auto &self = *static_cast<WrappedKernels *>(ctx);
   if (stream_of_verb != nullptr)
     self.report("workspace_bytes was called; expected it in setup verbs only");
+  ++self.sizes_;
+  if (self.until_no_size_.load() >= 0 && self.until_no_size_.fetch_sub(1) == 0)
+    return OCTAVO_NO_RESOURCE;
   return self.real_.kernels->workspace_bytes(self.real_.kernels_ctx, call, bytes);
 }
 

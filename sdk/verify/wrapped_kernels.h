@@ -70,6 +70,10 @@ class WrappedKernels {
   void set_outputs(const Outputs *outputs) { outputs_.store(outputs); }
   // The n-th call from now on answers OCTAVO_NO_RESOURCE and does nothing.
   void fail_call(int64_t n) { until_failure_.store(n); }
+  // The n-th question for a workspace from now on answers OCTAVO_NO_RESOURCE.
+  void fail_size(int64_t n) { until_no_size_.store(n); }
+  // Questions for workspaces so far.
+  uint64_t sizes() const { return sizes_.load(); }
   // The questions about each call so far.
   using Made = std::set<Lacking>;
   Made made();
@@ -148,7 +152,8 @@ class WrappedKernels {
   std::atomic<const Arena *> arena_{nullptr};
   std::atomic<const Outputs *> outputs_{nullptr};
   std::atomic<int64_t> until_failure_{-1};
-  std::atomic<uint64_t> calls_{0};
+  std::atomic<int64_t> until_no_size_{-1};
+  std::atomic<uint64_t> calls_{0}, sizes_{0};
   std::atomic<uint32_t> verb_{0};
   std::atomic<int32_t> margin_{0};
   std::atomic<uint64_t> quantized_[6]{}, multiplied_[6]{};  // multiplied: codes that products read

@@ -116,7 +116,7 @@ NOT_AS_PLUGIN = {"kUnsteadyOptions", "kWritesStepElsewhere", "kFirstCallFlag", "
                  "kPaddingShows", "kCurrentCallMember", "kOneRowOff", "kManyRows", "kManyCalls", "kBackwardUsesLastM",
                  "kTailRows", "kTiedOverwrites", "kSavedByAddress", "kDependsOnAddress", "kDbTwice",
                  "kWeightOfForward", "kKeepsAddress", "kFusedOfNoKind", "kFusedLacksFunction", "kListsOn",
-                 "kNarrowDwOverwrites"}
+                 "kNarrowDwOverwrites", "kInterfacesByPrefix", "kTakesAnyHost"}
 # liboctavo reads the text first, and may end there.
 OTHER_TEXT = {"kTextHuge": ""}
 

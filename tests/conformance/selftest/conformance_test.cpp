@@ -32,6 +32,14 @@ using conformance::Check;
 using conformance::Outcome;
 using conformance::Result;
 
+// The query function: it answers as the subject's library does.
+octavo_status query(const octavo_host *host, const octavo_plugin **) {
+  return OCTAVO_HOST_FITS(host) ? OCTAVO_OK : OCTAVO_INCOMPATIBLE;
+}
+octavo_status take_any(const octavo_host *, const octavo_plugin **) {
+  return OCTAVO_OK;
+}
+
 Result run(const std::string &name, Fault fault, bool with_optional = true,
            uint64_t alignment = 1) {
   octavo_kernels_caps caps = subject_caps();
@@ -50,6 +58,13 @@ Result run(const std::string &name, Fault fault, bool with_optional = true,
   target.fused = with_optional ? subject_fused(fault) : nullptr;
   target.grouped = with_optional ? subject_grouped() : nullptr;
   target.shard = with_optional ? subject_shard() : nullptr;
+  target.interface = [&](octavo_str id) -> const void * {
+    const std::string asked(id.data, id.size);
+    const bool is_it = fault == kInterfacesByPrefix ? asked.rfind(OCTAVO_BACKEND_ID, 0) == 0
+                                                    : asked == OCTAVO_BACKEND_ID;
+    return is_it ? target.backend : nullptr;
+  };
+  target.query = fault == kTakesAnyHost ? take_any : query;
   target.desc.size = sizeof target.desc;
   target.desc.kind = OCTAVO_KIND_SESSION_DESC;
   target.desc.device = {OCTAVO_DEVICE_CPU, 0};
@@ -140,6 +155,16 @@ constexpr Case kCases[] = {
     {"contract.refusals", kForwardUnsealed, "which no seal covers, answered OCTAVO_OK"},
     {"failures", kRenamesFailure, "answered OCTAVO_INTERNAL"},
     {"abilities", kAsksOneDtype, "a call of kind 33 of "},
+    {"purity.arguments", kIgnoresReserved, "with reserved = 1 answered OCTAVO_OK"},
+    {"purity.arguments", kTakesMoreRows, "+ 1 rows answered OCTAVO_OK"},
+    {"contract.refusals", kPlanRefusesInSilence,
+     "linear_plan of 6, which no seal covers, answered"},
+    {"failures", kPlanLosesFailure, "to question 1 of 1"},
+    {"fused", kFusedReports, "and sent 1 diagnostics"},
+    {"shard", kShardFlagsOthers, "and its rows are finite"},
+    {"shard", kShardPlaceFlags, "which cast did for its rows"},
+    {"contract.table", kInterfacesByPrefix, "get_interface of 'octavo.backend/10' gave a table"},
+    {"contract.table", kTakesAnyHost, "expected OCTAVO_INCOMPATIBLE"},
     {"late", kRefusesInOpen, "answered OCTAVO_WRONG_STATE"},
     {"fused", kFusedReadsStride, "answered OCTAVO_INVALID"},
     {"contract.decline", kFrozenGradientCounts, "by its gradient_dtype, which is not read"},

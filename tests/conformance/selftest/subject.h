@@ -266,6 +266,15 @@ enum Fault : int64_t {
   kTakesVectorWeight,      // add_linear takes a parameter that is no LINEAR_WEIGHT
   kForwardUnsealed,        // forward knows a linear that no seal covers
   kRenamesFailure,         // forward answers another status than the kernels
+  kIgnoresReserved,        // `reserved` of an operand is not looked at
+  kTakesMoreRows,          // a bias may have several rows, of which the first counts
+  kPlanRefusesInSilence,   // linear_plan reports nothing of an unknown linear
+  kPlanLosesFailure,       // linear_plan does not look at the status of workspace_bytes
+  kFusedReports,           // a question for the workspace of a fused forward is reported
+  kShardFlagsOthers,       // cast flags an Inf of another rank
+  kShardPlaceFlags,        // place flags an Inf
+  kInterfacesByPrefix,     // an id that begins as octavo.backend/1 gets its table
+  kTakesAnyHost,           // the query function takes a host of another major version
   kFaultCount,
   kOtherOptimizer,  // no fault: describe names an algorithm that the check cannot compute
   kOwnCasts,        // no fault: own kernels cast x

@@ -18,7 +18,8 @@ octavo_extent workspace_extent(const octavo_session *s, uint32_t linear) {
 
 octavo_status workspace(const octavo_session *s, uint32_t linear, octavo_extent *out) {
   if (s->fault == kFusedWritesExtent) *out = {};
-  if (linear >= s->sealed_linears) return OCTAVO_INVALID;
+  if (linear >= s->sealed_linears) return subject_refuse(s);
+  if (s->fault == kFusedReports) subject_report(s->host, OCTAVO_OK);
   if (s->fault == kFusedRefused) return OCTAVO_UNSUPPORTED;
   *out = workspace_extent(s, linear);
   if (s->fault == kFusedTooLittle) --out->bytes_per_row;

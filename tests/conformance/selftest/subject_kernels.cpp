@@ -298,6 +298,11 @@ const void *get_extension(void *, octavo_str id) {
   return name == OCTAVO_MSAMP_KERNELS_ID ? &kMsamp : nullptr;
 }
 
+octavo_status workspace_bytes(void *, const void *, uint64_t *bytes) {
+  *bytes = 0;
+  return OCTAVO_OK;
+}
+
 }  // namespace
 
 const octavo_kernels *subject_kernels() {
@@ -306,6 +311,7 @@ const octavo_kernels *subject_kernels() {
     t.size = sizeof t;
     t.kind = OCTAVO_KIND_KERNELS;
     t.ability = ability;
+    t.workspace_bytes = workspace_bytes;
     t.quantize = quantize;
     t.prologue = subject_prologue;
     t.dequantize = dequantize;

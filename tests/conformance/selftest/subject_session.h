@@ -95,15 +95,18 @@ namespace octavo::selftest {
 inline bool are_plain(const octavo_session *s,
                       std::initializer_list<const octavo_tensor *> tensors) {
   return s->fault == kTakesCodesAsValues ||
-         std::all_of(tensors.begin(), tensors.end(), [](const octavo_tensor *t) {
-           return t == nullptr || t->dtype == OCTAVO_F32 || t->dtype == OCTAVO_BF16 ||
-                  t->dtype == OCTAVO_F16;
+         std::all_of(tensors.begin(), tensors.end(), [s](const octavo_tensor *t) {
+           return t == nullptr ||
+                  ((t->dtype == OCTAVO_F32 || t->dtype == OCTAVO_BF16 || t->dtype == OCTAVO_F16) &&
+                   (t->reserved == 0 || s->fault == kIgnoresReserved));
          });
 }
 
 // Whether it has this shape, or is null.
 inline bool is_of(const octavo_session *s, const octavo_tensor *t, int64_t rows, int64_t cols) {
-  return s->fault == kTakesOtherShapes || t == nullptr || (t->rows == rows && t->cols == cols);
+  return s->fault == kTakesOtherShapes || t == nullptr ||
+         ((t->rows == rows || (rows == 1 && t->rows > 1 && s->fault == kTakesMoreRows)) &&
+          t->cols == cols);
 }
 
 void subject_report(const octavo_host *host, octavo_status code);

@@ -289,7 +289,8 @@ octavo_status subject_decline(const octavo_session *s) {
 
 octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_linear_plan *out) {
   const size_t known = s->fault == kPlansEarly ? s->linears.size() : s->sealed_linears;
-  if (linear >= known) return OCTAVO_INVALID;
+  if (linear >= known)
+    return s->fault == kPlanRefusesInSilence ? OCTAVO_INVALID : subject_refuse(s);
   const octavo_parameter_desc &w = s->parameters[s->linears[linear].weight].desc;
   const auto n = static_cast<uint64_t>(round_up(w.rows, s->alignment));
   const auto k = static_cast<uint64_t>(round_up(w.cols, s->alignment));
@@ -311,6 +312,14 @@ octavo_status subject_plan(const octavo_session *s, uint32_t linear, octavo_line
   if (s->fault == kRoundsX || s->fault == kTransposedRounds)
     out->forward_workspace.bytes_per_row += 2 * k;
   if (s->fault == kPlanHuge) out->backward_workspace.fixed_bytes = uint64_t{1} << 47;
+  if (s->fault == kPlanLosesFailure) {
+    octavo_copy call{};
+    call.size = sizeof call;
+    call.kind = OCTAVO_KIND_COPY;
+    uint64_t bytes = 4096;
+    s->kernels->workspace_bytes(s->ctx, &call, &bytes);
+    out->forward_workspace.fixed_bytes += bytes;
+  }
   out->weight_workspace = 0;
   return OCTAVO_OK;
 }

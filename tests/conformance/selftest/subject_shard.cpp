@@ -29,15 +29,16 @@ octavo_quantize quantize_call(const octavo_tensor *in) {
   return q;
 }
 
-void look(const octavo_session *s, const octavo_tensor &in, void *amax) {
+void look(const octavo_session *s, const octavo_tensor &in, void *amax, void *nonfinite = nullptr) {
   octavo_quantize q = quantize_call(&in);
   q.amax = static_cast<float *>(amax);
+  q.nonfinite = static_cast<float *>(nonfinite);
   s->kernels->quantize(s->ctx, &q);
 }
 
 octavo_status plan(const octavo_session *s, octavo_shard_plan *plan) {
   const octavo_parameter_desc *w = weight_of(s, plan->parameter, plan->rows);
-  if (w == nullptr || plan->reserved != 0) return OCTAVO_INVALID;
+  if (w == nullptr || plan->reserved != 0) return subject_refuse(s);
   if (s->fault == kShardRefusesOneRank && plan->rows >= w->rows) {
     subject_report(s->host, OCTAVO_UNSUPPORTED);
     return OCTAVO_UNSUPPORTED;
@@ -87,6 +88,8 @@ octavo_status cast(const octavo_session *s, const octavo_shard_call *c) {
   q.nonfinite = static_cast<float *>(c->slots[kOwnNonfinite]);
   if (s->fault == kShardOwnScale) q.rule = OCTAVO_RULE_QUOTIENT;
   s->kernels->quantize(s->ctx, &q);
+  const octavo_tensor amax = {c->amax, 1, 1, 1, OCTAVO_F32, 0};
+  if (s->fault == kShardFlagsOthers) look(s, amax, nullptr, q.nonfinite);
   return OCTAVO_OK;
 }
 
@@ -127,6 +130,7 @@ octavo_status place(const octavo_session *s, const octavo_gathered_call *c) {
     s->kernels->copy(s->ctx, &copy);
   const octavo_tensor amax = {const_cast<float *>(c->amax), 1, 1, 1, OCTAVO_F32, 0};
   if (s->fault != kShardRecordsNothing) look(s, amax, c->slots[kWAmax]);
+  if (s->fault == kShardPlaceFlags) look(s, amax, nullptr, c->slots[kOwnNonfinite]);
   return OCTAVO_OK;
 }
 
