@@ -32,6 +32,7 @@ PAGE = TABLE.with_suffix(".md")
 MODULES = ("loops", "several", "optimizers", "steppers", "averages", "gradients", "clipping",
            "compile", "copies", "formats", "precision", "surgery", "parametrized", "quantizers",
            "peft", "func", "trainer", "trainer_after", "frameworks", "lightning", "distributed")
+pytest.importorskip("torchao", reason="torchao is not installed: tests/environment/install.sh oracles")
 for name in MODULES:
     importlib.import_module(f"patterns_{name}")
 # Accelerate collects garbage at the end of each training, which takes 0.3 s with the objects of all
