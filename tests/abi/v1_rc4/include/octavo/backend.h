@@ -86,7 +86,8 @@ typedef struct octavo_option_sink {
   uint32_t size;
   uint32_t kind; /* OCTAVO_KIND_OPTION_SINK */
   void *ctx;
-  octavo_status (*option)(void *ctx, const octavo_option *o); /* a failure ends list_options */
+  /* A failure ends list_options, which returns it. */
+  octavo_status (*option)(void *ctx, const octavo_option *o);
 } octavo_option_sink;
 
 /* An option and its value. Frozen. */
@@ -151,10 +152,10 @@ typedef struct octavo_linear_desc {
   /* Options for this linear alone; null and 0 if none. A backend that cannot follow one declines
    * the linear with OCTAVO_REASON_OPTION: one that it does not list, or has for whole sessions
    * only, whatever the value, or where the weight, which other linears share or a seal has fixed,
-   * would need other slots or codes. Valid during the call. Slots and accesses of other linears are
-   * as without them. The caller of the backend checks them as the session's. liboctavo does so in
-   * octavo_add_linear, and leaves the session's values out.
-   */
+   * would need other slots or codes; one that a session is declined for, with that reason. Valid
+   * during the call. Slots and accesses of other linears are as without them, but for ids and
+   * columns of pools. The caller of the backend checks them as the session's. liboctavo does so in
+   * octavo_add_linear, and leaves the session's values out. */
   const octavo_option_value *options;
   uint64_t option_count;
 } octavo_linear_desc;
@@ -253,7 +254,8 @@ typedef struct octavo_backward_call {
   uint32_t flags; /* OCTAVO_BACKWARD_... */
   void *stream;
   const octavo_tensor *dy; /* [M, N] */
-  const octavo_tensor *x;  /* [M, K] with OCTAVO_LINEAR_NEEDS_X; otherwise not read, may be null */
+  const octavo_tensor *x;  /* [M, K] with OCTAVO_LINEAR_NEEDS_X, also where dw is not computed;
+                              otherwise not read, may be null */
   octavo_tensor *dx;       /* [M, K], overwritten */
   octavo_tensor *dw;       /* [N, K], with OCTAVO_GRADIENT_TENSOR; with NONE not read or null */
   octavo_tensor *db;       /* [1, N] */

@@ -122,7 +122,8 @@ typedef struct octavo_parallel {
   uint32_t kind; /* OCTAVO_KIND_PARALLEL */
   void *ctx;
   /* Calls body(arg, b, e) for disjoint ranges that cover [begin, end), or a part if it fails, each
-   * of `grain` >= 1 indices or more where possible. Returns when all have; not from a body. */
+   * of `grain` >= 1 indices or more where possible. Returns when all have; not from a body. A
+   * status other than OCTAVO_OK is the answer of the kernels' call, which adds no diagnostic. */
   octavo_status (*parallel_for)(void *ctx, int64_t begin, int64_t end, int64_t grain,
                                 void (*body)(void *arg, int64_t begin, int64_t end),
                                 void *arg) OCTAVO_THREAD_STREAM OCTAVO_PHASE_HOT;

@@ -10,10 +10,10 @@
  *
  * Casts, scales, histories, dequantization, packing, copies, sums and prologues are exact to the
  * bit: the headers define them, and kernels/format/activation.h, which CMake's octavo::format has,
- * the polynomials of activations. A NaN in a plain output may have any bits. Products are
- * exact to the bit with OCTAVO_CAPS_EXACT_GEMM. Otherwise, without fast_accumulation, an element is
- * within (K + 8) * 2^-24 * sum(|a * b|) * a_scale_inv * b_scale_inv of the exact one, before it is
- * rounded to d's dtype, and may depend on the alignment of addresses.
+ * the polynomials of activations. A NaN of f32, bf16 or f16 in an output may have any bits.
+ * Products are exact to the bit with OCTAVO_CAPS_EXACT_GEMM. Otherwise, without fast_accumulation,
+ * an element is within (K + 8) * 2^-24 * sum(|a * b|) * a_scale_inv * b_scale_inv of the exact one,
+ * before it is rounded to d's dtype, and may depend on the alignment of addresses.
  *
  * Structs of the ABI and lists that a call points to are the caller's, in CPU memory, until the
  * return, also structs of outputs, which are not written; every other pointer is device memory.
@@ -378,18 +378,20 @@ struct octavo_kernels {
   octavo_status (*describe)(void *ctx,
                             octavo_kernels_caps *out) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* Answers a question. An unknown call, format or flag is declined, so that the status only
-   * indicates whether the question could be read. */
+   * indicates whether the question could be read. A backend takes every status other than
+   * OCTAVO_OK for OCTAVO_DECLINE. */
   octavo_status (*ability)(void *ctx,
                            octavo_ability *question) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   /* The workspace size of a call. `call` is any call struct of this header, identified by its
-   * `kind`; an unknown kind returns OCTAVO_UNSUPPORTED. All structs of the call are there,
-   * but `prologue` of an octavo_prologue_call may be null: the size is then enough for every op.
+   * `kind`; an unknown kind returns OCTAVO_UNSUPPORTED. All structs of the call are there, but
+   * `prologue` of an octavo_prologue_call may be null: the size is then enough for every op.
    * Addresses of data and strides are not read, nor whether one is null. A call that would be
-   * refused has no size: the answer is its status, or any number. The size never decreases when a
-   * dimension grows, each 256 more of one add the same bytes to multiples of 256, and f32 operands
-   * are enough for bf16 and f16 in any mixture. So a backend can derive an octavo_extent for a sum
-   * of calls from two queries; for calls that share a workspace it takes the larger of each
-   * coefficient. */
+   * refused has no size: the answer is its status, or any number. A function of a backend that
+   * needs the size passes on a status other than OCTAVO_OK, and adds no diagnostic. The size never
+   * decreases when a dimension grows, each 256 more of one add the same bytes to multiples of 256,
+   * and f32 operands are enough for bf16 and f16 in any mixture. So a backend can derive an
+   * octavo_extent for a sum of calls from two queries; for calls that share a workspace it takes
+   * the larger of each coefficient. */
   octavo_status (*workspace_bytes)(void *ctx, const void *call,
                                    uint64_t *bytes) OCTAVO_THREAD_ANY OCTAVO_PHASE_SETUP;
   octavo_status (*quantize)(void *ctx,

@@ -97,8 +97,9 @@ enum {
 };
 
 enum {
-  OCTAVO_SLOT_CHECKPOINT = 1, /* saved and restored without a change. A rank that adds an object
-                                 which others have copies its slots and columns from one */
+  OCTAVO_SLOT_CHECKPOINT = 1, /* saved, by one of the ranks that have the same object, and restored
+                                 on each without a change. A rank that adds an object which others
+                                 have copies its slots and columns from one */
   /* A tensor of the host: not allocated, not counted as slot memory. It need not exist but in calls
    * that have an access to it, at any address (octavo/shard.h: gathered weights), and one without
    * an access need not be emitted. Role WEIGHT or GRADIENT: the parameter's, dense. A weight or
@@ -109,7 +110,8 @@ enum {
                              have the same object, by name, with equal keys, and other rows of
                              its data; of a pool each column, by label (SUM may count rows again);
                              a slot of the session without labels over all ranks. NaN stays NaN.
-                             The amax of a weight needs it only if ranks have other rows of it.
+                             Without it each rank has its own value, until one is restored. The
+                             amax of a weight needs it only if ranks have other rows of it.
                              OCTAVO_VERB_REDUCE is another thing: the reduction of gradients */
   OCTAVO_SLOT_PACKED = 8  /* codes in the order of the kernels' `pack`, which only they know, in
                              rows that are rounded up already; octavo_run_codes reads them. Not
