@@ -285,7 +285,9 @@ static octavo_status check_matrix(const octavo_session *s, octavo_status before,
     return fail(&s->desc, OCTAVO_UNSUPPORTED, "expected a dtype that the plan takes");
   if (t->rows != rows || t->cols != cols)
     return fail(&s->desc, OCTAVO_INVALID, "expected matrices that fit the weight [N, K]");
-  if (!is_plain(t)) return fail(&s->desc, OCTAVO_UNSUPPORTED, "expected values, found codes");
+  if (!is_plain(t) || t->reserved != 0)
+    return fail(&s->desc, OCTAVO_UNSUPPORTED,
+                "expected values and reserved 0, found codes or more");
   return OCTAVO_OK;
 }
 
