@@ -116,9 +116,9 @@ OCTAVO_EXPORT octavo_status octavo_report(const octavo_run *r, octavo_str format
                                           void *ctx);
 
 /* Describe the model. The verdict of octavo_add_linear determines whether the layer runs through
- * the backend: OCTAVO_OK with OCTAVO_DECLINE means that the host keeps its own linear. liboctavo
- * itself applies `layers.skip`, `layers.min_gain` and a mixed_precision other than "fp8", for every
- * backend in the same way; *id is then OCTAVO_NONE. `v` may be null. octavo_seal ends a batch of
+ * the backend: OCTAVO_OK with OCTAVO_DECLINE means that the host keeps its own linear; *id is then
+ * OCTAVO_NONE. liboctavo itself applies `layers.skip`, `layers.min_gain` and a mixed_precision
+ * other than "fp8", for every backend in the same way. `v` may be null. octavo_seal ends a batch of
  * additions; slots and plans of the batch exist afterwards. A name that is taken is refused. */
 OCTAVO_EXPORT octavo_status octavo_add_parameter(octavo_run *r, const octavo_parameter_desc *d,
                                                  octavo_verdict *v, uint32_t *id);
