@@ -56,13 +56,6 @@ bool is_history(const Region &region) {
   return region.role == OCTAVO_ROLE_AMAX_HISTORY || region.role == OCTAVO_ROLE_COUNTER;
 }
 
-bool has_nonfinite(const std::vector<double> &values) {
-  for (const double value : values) {
-    if (!std::isfinite(value)) return true;
-  }
-  return false;
-}
-
 enum class Struck { kX, kW, kDy };
 
 // The matrix of the first batch that is struck, and how it comes to its slots.

@@ -155,6 +155,13 @@ std::vector<uint8_t> bytes_of(const Matrix &m) {
   return bytes;
 }
 
+bool has_nonfinite(const std::vector<double> &values) {
+  for (const double value : values) {
+    if (!std::isfinite(value)) return true;
+  }
+  return false;
+}
+
 std::vector<double> values_of(const Matrix &m) {
   std::vector<double> values;
   for (int64_t row = 0; row < m.rows(); ++row) {

@@ -45,6 +45,7 @@ void fill_zero(Matrix &m);
 // The elements without gaps, row by row.
 std::vector<uint8_t> bytes_of(const Matrix &m);
 std::vector<double> values_of(const Matrix &m);
+bool has_nonfinite(const std::vector<double> &values);
 // Fails at the first element whose bits differ.
 void expect_equal_bits(const Matrix &found, const std::vector<uint8_t> &expected,
                        const std::string &what);

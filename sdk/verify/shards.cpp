@@ -63,12 +63,6 @@ Shards::Shards(Host &host, const octavo_shard_plan &plan)
   amax_ = reinterpret_cast<float *>(scratch((shards_.size() + 1) * sizeof(float), "amax"));
 }
 
-bool has_nonfinite(const Matrix &m) {
-  for (const double value : values_of(m))
-    if (!std::isfinite(value)) return true;
-  return false;
-}
-
 // `writes`: of place, which writes what quantize_weight writes; else of cast, which reads and
 // flags.
 std::vector<void *> Shards::slots(bool writes) const {
@@ -154,7 +148,8 @@ void Shards::gather(bool is_fenced) {
     expect(std::equal(first.begin(), first.end(), packet), "shard cast of ", name_, ", rank ", rank,
            ", wrote other bytes when repeated");
     if (flag == nullptr) continue;
-    expect(*flag == 0 || has_nonfinite(shards_[rank]), "shard cast of ", name_, ", rank ", rank,
+    expect(*flag == 0 || has_nonfinite(values_of(shards_[rank])), "shard cast of ", name_,
+           ", rank ", rank,
            ", set the slot of role NONFINITE, and its rows are finite; expected each rank to flag "
            "its own");
     *flag = std::max(*flag, flagged);

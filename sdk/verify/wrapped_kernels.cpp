@@ -20,6 +20,11 @@
 namespace octavo::conformance {
 namespace {
 
+// Counts down to a failure; negative: none is planned.
+bool is_due(std::atomic<int64_t> &until) {
+  return until.load() >= 0 && until.fetch_sub(1) == 0;
+}
+
 bool is_fp8(uint32_t dtype) {
   return dtype == OCTAVO_E4M3FN || dtype == OCTAVO_E5M2;
 }
@@ -320,8 +325,7 @@ octavo_status WrappedKernels::workspace_bytes(void *ctx, const void *call, uint6
   if (stream_of_verb != nullptr)
     self.report("workspace_bytes was called; expected it in setup verbs only");
   ++self.sizes_;
-  if (self.until_no_size_.load() >= 0 && self.until_no_size_.fetch_sub(1) == 0)
-    return OCTAVO_NO_RESOURCE;
+  if (is_due(self.until_no_size_)) return OCTAVO_NO_RESOURCE;
   return self.real_.kernels->workspace_bytes(self.real_.kernels_ctx, call, bytes);
 }
 
@@ -335,7 +339,7 @@ OnStream::~OnStream() {
 
 bool WrappedKernels::fails_now() {
   ++calls_;
-  return until_failure_.load() >= 0 && until_failure_.fetch_sub(1) == 0;
+  return is_due(until_failure_);
 }
 
 void WrappedKernels::observe_stream(const void *stream) {
