@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <signal.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -32,6 +33,15 @@ int64_t number(const char *name, int64_t unset, int64_t least, int64_t most) {
                                     std::to_string(least) + " to " + std::to_string(most) +
                                     ", found \"" + value + "\"; start the program with torchrun");
   return parsed;
+}
+
+// gloo writes to a rank that may just have ended (writev in gloo/transport/tcp/pair.cc): the signal
+// would end this process before the error reaches its caller. A handler of the program stays.
+void ignore_broken_connections() {
+  struct sigaction now = {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
+      now.sa_handler == SIG_DFL)
+    signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace
@@ -79,6 +89,7 @@ ProcessGroup::ProcessGroup(std::chrono::seconds timeout)
                 "WORLD_SIZE=" +
                     std::to_string(world_) +
                     ", found one of them unset; start the program with torchrun");
+  ignore_broken_connections();
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(number("MASTER_PORT", 0, 1, 65535));
   // torchrun may serve the store itself.

@@ -12,8 +12,9 @@
 //
 // With WORLD_SIZE above 1 (torchrun) the processes train one model on their own batches each:
 // parameters start with rank 0's values, gradients are averaged before a step. A rank that does not
-// answer within distributed.timeout_s ends the others' calls with Error, OCTAVO_FAILED_DEVICE. On
-// GPUs each process has its own, and the program gives a backend that connects them:
+// answer within distributed.timeout_s ends the others' calls with Error, OCTAVO_FAILED_DEVICE; for
+// that, SIGPIPE is ignored from then on in a process that has no handler of it. On GPUs each
+// process has its own, and the program gives a backend that connects them:
 //
 //   model->to(torch::Device(torch::kCUDA, accelerator.local_process_index()));
 //   accelerator.set_group(c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, world));
