@@ -92,7 +92,7 @@ if [[ ${#presets[@]} -eq 0 ]]; then
   may_be_cpu=yes
   presets=(torch)
   [[ $run != rest ]] || presets+=(cpu-asan cpu-tsan cpu-aarch64)
-  [[ $run != soak ]] || presets+=(cpu-asan)
+  [[ $run != soak ]] || presets+=(cpu-asan cpu-aarch64)
   if ! selects '[Tt]orch|[Pp]ython'; then
     presets=(cpu)
     echo "Preset cpu in place of torch: the options select none of its tests"

@@ -73,9 +73,11 @@ CAMPAIGNS = [
              57000),
     Campaign("steps", "plugins of the C++ headers, trained for 150 steps", r"^Package\.cpp_(headers|plugins_train_150)", 1),
     Campaign("devices", "guides, frameworks and checks of conformance on the fake device",
-             r"^(Python\.fake_device\.(accelerate(_class)?|again|coupling_weights|ddp|guide_.*|lightning|models|patterns|real_weights|trainer)"
-             r"|conformance\.(te\.cuda\.(block|current|mx|rowwise)|msamp\.cuda\.o3)\.(access|grouped|purity\.(arguments|order|sessions)))$",
-             40),
+             r"^(Python\.fake_device\.each\..*|conformance\.(te|msamp)\.cuda\..*\.(access|extents(\.empty)?|failures|fused|grouped"
+             r"|nonfinite|purity(\.(arguments|order|sessions))?))$", 100),
+    Campaign("emulated", "programs of kernels on levels of AVX-512 whose instructions the CPU emulates", r"^KernelsEmulated\.", 43),
+    Campaign("planted", "defects that device code had once, planted again", r"^CudaPlanted\.", 9),
+    Campaign("mutants", "mistakes planted in te, which octavo plugin verify must find", r"^conformance\.mutants\.sample$", 5),
     Campaign("models", "models prepared and restored in one process, which leave no memory, descriptor or thread behind",
              r"^Python\.processes$", 5000, variables={"OCTAVO_MODELS": "5000"}),
     Campaign("pairs", "programs of strangers in each precision and models in each loop: the next pairs of both each round",
@@ -93,7 +95,10 @@ CAMPAIGNS = [
     Campaign("sources", "product sources, each compiled by itself", r"^Repo\.compile_alone$", 240),
     Campaign("debian", "Debian packages installed in a Debian of their own, used and purged", r"^Package\.debian$", 6),
     Campaign("processors", "PyTorch for aarch64 by qemu: the wheel, and weights equal to those of x86-64", r"^Package\.aarch64_torch$", 7),
-    Campaign("releases", "two releases of one commit, each with an empty compiler cache, equal", r"^Package\.release_twice$", 2),
+    Campaign("releases", "two releases of one commit and two builds in two folders, equal; the recipe for Conan",
+             r"^Package\.(release_twice|builds_are_equal|conan)$", 5),
+    Campaign("aarch64", "the suite, kernels of another release and the packages for aarch64, by qemu",
+             r"^(Aarch64\.verify_.*|Abi\.v1_rc4\.trains_on_old_kernels|Package\.aarch64)$", 5, "cpu-aarch64"),
 ] + [
     Campaign(f"fuzz_{name}", "inputs of a fuzzer", rf"^Fuzz\.{name}$", 0, "cpu-asan",
              {"OCTAVO_FUZZ_SECONDS": "120", "OCTAVO_FUZZ_KEEP": "1"})
@@ -153,13 +158,18 @@ def next_seed(campaign, rounds):
     return 1 + max((r.seed for r in rounds if r.campaign == campaign.name), default=0)
 
 
+def build_of(campaign):
+    build = ROOT / "build" / campaign.preset
+    if campaign.preset == "torch" and not build.is_dir():  # it has what cpu has, and more
+        build = ROOT / "build" / "cpu"
+    return build
+
+
 def run(campaign, seed, commit):
     variables = {name: value.format(seed=seed) for name, value in campaign.variables.items()}
     log = ROOT / "out" / "soak" / f"{campaign.name}-{seed}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    build = ROOT / "build" / campaign.preset
-    if campaign.preset == "torch" and not build.is_dir():  # it has what cpu has, and more
-        build = ROOT / "build" / "cpu"
+    build = build_of(campaign)
     begin = time.monotonic()
     done = subprocess.run(
         ["ctest", "--test-dir", build, "-R", campaign.tests, "-V",
@@ -179,6 +189,9 @@ def soak(options):
     campaigns = [c for c in CAMPAIGNS if not options.only or c.name in options.only]
     if len(campaigns) < len(set(options.only or ())):
         sys.exit(f"error: --only: expected one of {', '.join(c.name for c in CAMPAIGNS)}, found {', '.join(options.only)}")
+    for campaign in [c for c in campaigns if c.preset == "cpu-aarch64" and not build_of(c).is_dir()]:
+        print(f"{campaign.name}: skipped, there is no {build_of(campaign)}; bash tests/run.sh cpu-aarch64 says what it lacks")
+        campaigns.remove(campaign)
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], check=True,
                             capture_output=True, text=True).stdout.strip()
     end = time.monotonic() + 3600 * options.hours
@@ -229,7 +242,7 @@ def main():
         return self_test()
     if options.list:
         for campaign in CAMPAIGNS:
-            print(f"{campaign.name:14} {campaign.preset:9} {campaign.what}")
+            print(f"{campaign.name:14} {campaign.preset:11} {campaign.what}")
         return 0
     return soak(options)
 

@@ -100,6 +100,9 @@ foreach(snapshot IN LISTS octavo_snapshots)
   endforeach()
   octavo_add_abi_test(${id}.trains_on_old_kernels ${combine} provider $<TARGET_FILE:octavo_cli>
                       "${snapshot}/${golden}/kernels/npu.so" ${te} device.kind=npu fp8.te.recipe=current)
+  if(CMAKE_CROSSCOMPILING)  # two minutes of emulation, for tests/soak.py
+    set_tests_properties(Abi.${id}.trains_on_old_kernels PROPERTIES LABELS aarch64_soak)
+  endif()
   octavo_add_abi_test(${id}.old_program_gives_threads ${combine} parallel "${snapshot}/${golden}/parallel"
                       $<TARGET_FILE:octavo> "${snapshot}/${golden}/gcc/minimal.so" old)
   if(NOT CMAKE_CROSSCOMPILING)

@@ -14,6 +14,7 @@ import argparse
 import concurrent.futures
 import csv
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -188,7 +189,7 @@ def main():
     parser.add_argument("build", nargs="?", default="build/cpu")
     parser.add_argument("--applies", action="store_true")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--sample", type=int, metavar="N", help="every so many-th mistake, N in all")
+    parser.add_argument("--sample", type=int, metavar="N", help="every so many-th mistake, N in all, from the one of OCTAVO_SEED on")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=pathlib.Path)
@@ -213,7 +214,8 @@ def main():
     partial = bool(arguments.only or arguments.sample)
     if arguments.sample:
         known = [m for m in chosen if m.get("check")]
-        chosen = [known[i * len(known) // arguments.sample] for i in range(arguments.sample)]
+        seed = int(os.environ.get("OCTAVO_SEED", "0"))
+        chosen = [known[(seed + i * len(known) // arguments.sample) % len(known)] for i in range(arguments.sample)]
     builder = Builder(arguments.build)
     wrong = sound(builder, chosen, not partial)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
