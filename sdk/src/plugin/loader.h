@@ -58,27 +58,12 @@ bool has(const Table &given, F Table::*function) {
   return covers(given, given.*function) && given.*function != nullptr;
 }
 
-// The names of required functions that a table lacks; the comment of each table in the headers
-// lists those.
-std::vector<std::string> missing_functions(const octavo_backend &given);
-std::vector<std::string> missing_functions(const octavo_optimizer &given);
-std::vector<std::string> missing_functions(const octavo_gradients &given);
-std::vector<std::string> missing_functions(const octavo_fused &given);
-std::vector<std::string> missing_functions(const octavo_grouped &given);
-std::vector<std::string> missing_functions(const octavo_shard &given);
-std::vector<std::string> missing_functions(const octavo_kernels &given);
-std::vector<std::string> missing_functions(const octavo_memory &given);
-std::vector<std::string> missing_functions(const octavo_layer &given);
-
-// A table with stubs that answer OCTAVO_UNSUPPORTED where `given` has nothing or is too short.
-octavo_backend complete(const octavo_backend &given);
-octavo_optimizer complete(const octavo_optimizer &given);
-octavo_gradients complete(const octavo_gradients &given);
-octavo_fused complete(const octavo_fused &given);
-octavo_grouped complete(const octavo_grouped &given);
-octavo_shard complete(const octavo_shard &given);
-octavo_kernels complete(const octavo_kernels &given);
-octavo_memory complete(const octavo_memory &given);
-octavo_layer complete(const octavo_layer &given);
+// Of each table that a plugin gives (complete.cpp): the names of required functions that it lacks,
+// and the table with stubs that answer OCTAVO_UNSUPPORTED where `given` has nothing or is too
+// short.
+template <typename Table>
+std::vector<std::string> missing_functions(const Table &given);
+template <typename Table>
+Table complete(const Table &given);
 
 }  // namespace octavo
