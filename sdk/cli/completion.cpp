@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "common.h"
-#include "sdk/cli/described.h"
+#include "sdk/cli/help.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo::cli {
@@ -18,28 +18,26 @@ std::string quoted_word(const std::string &text, const std::string &extra = {}) 
   return all + "'";
 }
 
-// Names of the commands below, or of the options, with blanks between.
-std::string words_of(const Described &command, bool options) {
-  std::string words;
-  const auto add = [&](const std::string &word) { words += (words.empty() ? "" : " ") + word; };
-  if (!options)
-    for (const Described &c : command.commands) add(c.name);
-  if (options)
-    for (const DescribedOption &o : command.options)
-      for (const std::string &name : o.names) add(name);
-  return words;
+std::vector<const CLI::App *> commands_of(const CLI::App &command) {
+  return command.get_subcommands(nullptr);
+}
+
+// Calls use(name, option) for each name of each option.
+template <typename Use>
+void for_each_name(const CLI::App &command, const Use &use) {
+  for (const CLI::Option *option : command.get_options())
+    for (const std::string &name : names_of(*option)) use(name, *option);
 }
 
 // The cases, in bash and zsh, that note in a variable which command the words so far are.
-void print_places(const Described &program, const char *variable) {
-  for_each_command(program, [&](const Described &d) {
-    if (!d.path.empty())
-      say("      %s) %s=%s ;;\n", quoted_word(d.path).c_str(), variable,
-          quoted_word(d.path).c_str());
+void print_places(const CLI::App &program, const char *variable) {
+  for_each_command(program, [&](const CLI::App &command) {
+    const std::string path = quoted_word(words_after_octavo(command));
+    if (&command != &program) say("      %s) %s=%s ;;\n", path.c_str(), variable, path.c_str());
   });
 }
 
-void print_bash(const Described &program) {
+void print_bash(const CLI::App &program) {
   print_line(
       "# octavo in bash: source <(octavo completion bash)\n"
       "_octavo() {\n"
@@ -48,9 +46,15 @@ void print_bash(const Described &program) {
       "    case \"${path:+$path }${COMP_WORDS[i]}\" in");
   print_places(program, "path");
   print_line("    esac\n  done\n  case $path in");
-  for_each_command(program, [](const Described &d) {
-    say("    %s) commands=%s options=%s ;;\n", quoted_word(d.path).c_str(),
-        quoted_word(words_of(d, false)).c_str(), quoted_word(words_of(d, true)).c_str());
+  for_each_command(program, [](const CLI::App &command) {
+    std::string commands, options;
+    const auto add = [](std::string &to, const std::string &word) {
+      to += (to.empty() ? "" : " ") + word;
+    };
+    for (const CLI::App *below : commands_of(command)) add(commands, below->get_name());
+    for_each_name(command, [&](const std::string &name, auto &) { add(options, name); });
+    say("    %s) commands=%s options=%s ;;\n", quoted_word(words_after_octavo(command)).c_str(),
+        quoted_word(commands).c_str(), quoted_word(options).c_str());
   });
   print_line(
       "  esac\n"
@@ -66,7 +70,7 @@ void print_bash(const Described &program) {
 }
 
 // $path is the shell's own there.
-void print_zsh(const Described &program) {
+void print_zsh(const CLI::App &program) {
   print_line(
       "#compdef octavo\n"
       "# octavo in zsh: source <(octavo completion zsh), or a file _octavo in $fpath\n"
@@ -77,14 +81,14 @@ void print_zsh(const Described &program) {
       "    case \"${place:+$place }$word\" in");
   print_places(program, "place");
   print_line("    esac\n  done\n  case $place in");
-  for_each_command(program, [](const Described &d) {
-    say("    %s)\n      commands=(", quoted_word(d.path).c_str());
-    for (const Described &c : d.commands)
-      say("\n        %s", quoted_word(c.name + ":" + c.description).c_str());
+  for_each_command(program, [](const CLI::App &command) {
+    say("    %s)\n      commands=(", quoted_word(words_after_octavo(command)).c_str());
+    for (const CLI::App *below : commands_of(command))
+      say("\n        %s", quoted_word(below->get_name() + ":" + below->get_description()).c_str());
     say(")\n      options=(");
-    for (const DescribedOption &o : d.options)
-      for (const std::string &name : o.names)
-        say("\n        %s", quoted_word(name + ":" + o.description).c_str());
+    for_each_name(command, [](const std::string &name, const CLI::Option &option) {
+      say("\n        %s", quoted_word(name + ":" + option.get_description()).c_str());
+    });
     print_line(") ;;");
   });
   print_line(
@@ -100,30 +104,31 @@ void print_zsh(const Described &program) {
 }
 
 // Commands below a command are not known to fish's own functions: the words before are compared.
-void print_fish(const Described &program) {
+void print_fish(const CLI::App &program) {
   print_line(
       "# octavo in fish: octavo completion fish | source\n"
       "function __octavo_path\n"
       "    set -l path ''\n"
       "    for word in (commandline -opc)[2..]\n"
       "        switch (string trim \"$path $word\")");
-  for_each_command(program, [](const Described &d) {
-    if (!d.path.empty())
-      say("            case %s\n                set path %s\n", quoted_word(d.path).c_str(),
-          quoted_word(d.path).c_str());
+  for_each_command(program, [&](const CLI::App &command) {
+    const std::string path = quoted_word(words_after_octavo(command));
+    if (&command != &program)
+      say("            case %s\n                set path %s\n", path.c_str(), path.c_str());
   });
   print_line("        end\n    end\n    test \"$path\" = \"$argv\"\nend\ncomplete -c octavo -f");
-  for_each_command(program, [](const Described &d) {
-    const std::string here = quoted_word("__octavo_path " + d.path, "");
-    for (const Described &c : d.commands)
-      say("complete -c octavo -n %s -a %s -d %s\n", here.c_str(), c.name.c_str(),
-          quoted_word(c.description, "\\").c_str());
-    if (!d.path.empty()) say("complete -c octavo -n %s -F\n", here.c_str());
-    for (const DescribedOption &o : d.options)
-      for (const std::string &name : o.names)
-        say("complete -c octavo -n %s -%c %s %s-d %s\n", here.c_str(),
-            name.starts_with("--") ? 'l' : 's', name.substr(name.starts_with("--") ? 2 : 1).c_str(),
-            o.takes_value ? "-r " : "", quoted_word(o.description, "\\").c_str());
+  for_each_command(program, [&](const CLI::App &command) {
+    const std::string here = quoted_word("__octavo_path " + words_after_octavo(command));
+    for (const CLI::App *below : commands_of(command))
+      say("complete -c octavo -n %s -a %s -d %s\n", here.c_str(), below->get_name().c_str(),
+          quoted_word(below->get_description(), "\\").c_str());
+    if (&command != &program) say("complete -c octavo -n %s -F\n", here.c_str());
+    for_each_name(command, [&](const std::string &name, const CLI::Option &option) {
+      const bool is_long = name.starts_with("--");
+      say("complete -c octavo -n %s -%c %s %s-d %s\n", here.c_str(), is_long ? 'l' : 's',
+          name.substr(is_long ? 2 : 1).c_str(), option.get_items_expected_max() > 0 ? "-r " : "",
+          quoted_word(option.get_description(), "\\").c_str());
+    });
   });
 }
 
@@ -133,12 +138,12 @@ void add_completion(CLI::App &app, int &exit) {
   CLI::App *command = app.add_subcommand(
       "completion", "Print a script that makes a shell complete commands and options");
   command->require_subcommand(1);
-  const std::pair<const char *, void (*)(const Described &)> shells[] = {
+  const std::pair<const char *, void (*)(const CLI::App &)> shells[] = {
       {"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
   for (const auto &[name, print] : shells) {
     CLI::App *shell = command->add_subcommand(name, std::string("The script for ") + name);
     shell->callback([&app, &exit, print = print] {
-      print(describe_program(app));
+      print(app);
       exit = kOk;
     });
   }

@@ -93,8 +93,7 @@ std::string value_of(const CLI::Option &option) {
 
 std::string option_name(const CLI::Option &option) {
   std::string all;
-  for (const std::string &name : option.get_snames()) all += (all.empty() ? "-" : ", -") + name;
-  for (const std::string &name : option.get_lnames()) all += (all.empty() ? "--" : ", --") + name;
+  for (const std::string &name : names_of(option)) all += (all.empty() ? "" : ", ") + name;
   return option.get_items_expected_max() > 0 ? all + " " + value_of(option) : all;
 }
 
@@ -160,6 +159,20 @@ void set_formatter(CLI::App &command, const std::shared_ptr<Formatter> &formatte
 std::string path_of(const CLI::App &command) {
   const CLI::App *parent = command.get_parent();
   return (parent == nullptr ? "" : path_of(*parent) + " ") + command.get_name();
+}
+
+std::string words_after_octavo(const CLI::App &command) {
+  const CLI::App *parent = command.get_parent();
+  if (parent == nullptr) return "";
+  const std::string before = words_after_octavo(*parent);
+  return before.empty() ? command.get_name() : before + " " + command.get_name();
+}
+
+std::vector<std::string> names_of(const CLI::Option &option) {
+  std::vector<std::string> names;
+  for (const std::string &name : option.get_snames()) names.push_back("-" + name);
+  for (const std::string &name : option.get_lnames()) names.push_back("--" + name);
+  return names;
 }
 
 void set_help(CLI::App &program) {

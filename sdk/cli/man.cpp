@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "common.h"
-#include "sdk/cli/described.h"
+#include "sdk/cli/help.h"
 #include "sdk/src/base/text.h"
 
 namespace octavo::cli {
@@ -32,66 +32,65 @@ void print_paragraphs(std::FILE *to, const std::string &text) {
     std::fprintf(to, ".PP\n%s\n", roff(line).c_str());
 }
 
-std::string synopsis(const Described &d) {
-  std::string all = d.path.empty() ? "octavo" : "octavo " + d.path;
-  all = "\\fB" + roff(all) + "\\fR";
-  if (!d.commands.empty()) all += " \\fICOMMAND\\fR";
-  for (const DescribedOption &o : d.options)
-    if (!o.place.empty()) all += " [\\fI" + roff(o.place) + "\\fR]";
+// The name of an argument; empty: an option.
+std::string place_of(const CLI::Option &option) {
+  return option.get_positional() ? option.get_name(true, false) : "";
+}
+
+std::string synopsis(const CLI::App &command) {
+  std::string all = "\\fB" + roff(path_of(command)) + "\\fR";
+  if (!command.get_subcommands(nullptr).empty()) all += " \\fICOMMAND\\fR";
+  for (const CLI::Option *option : command.get_options())
+    if (option->get_positional()) all += " [\\fI" + roff(place_of(*option)) + "\\fR]";
   return all + " [\\fIOPTIONS\\fR]";
 }
 
-void print_options(std::FILE *to, const Described &d) {
-  if (d.options.empty()) return;
+void print_options(std::FILE *to, const CLI::App &command) {
+  if (command.get_options().empty()) return;
   std::fputs(".SH OPTIONS\n", to);
-  for (const DescribedOption &o : d.options) {
-    std::string names = o.place.empty() ? "" : "\\fI" + roff(o.place) + "\\fR";
-    for (const std::string &name : o.names)
+  for (const CLI::Option *option : command.get_options()) {
+    const std::string place = place_of(*option);
+    std::string names = place.empty() ? "" : "\\fI" + roff(place) + "\\fR";
+    for (const std::string &name : names_of(*option))
       names += (names.empty() ? "" : ", ") + ("\\fB" + roff(name) + "\\fR");
-    if (o.takes_value && o.place.empty()) names += " \\fIVALUE\\fR";
-    std::fprintf(to, ".TP\n%s\n%s\n", names.c_str(), roff(o.description).c_str());
+    if (option->get_items_expected_max() > 0 && place.empty()) names += " \\fIVALUE\\fR";
+    std::fprintf(to, ".TP\n%s\n%s\n", names.c_str(), roff(option->get_description()).c_str());
   }
 }
 
 // "octavo-config-show"
-std::string title_of(const Described &d) {
-  std::string title = d.path.empty() ? "octavo" : "octavo " + d.path;
+std::string title_of(const CLI::App &command) {
+  std::string title = path_of(command);
   for (char &c : title) c = c == ' ' ? '-' : c;
   return title;
 }
 
-void print_man(std::FILE *to, const Described &d) {
-  const std::string title = title_of(d);
+void print_man(std::FILE *to, const CLI::App &command) {
+  const std::string title = title_of(command);
   std::fprintf(to, ".TH \"%s\" 1 \"\" \"octavo %s\" \"Octavo\"\n", roff(title).c_str(),
                octavo::version().c_str());
-  std::fprintf(to, ".SH NAME\n%s \\- %s\n", roff(title).c_str(), roff(d.description).c_str());
-  std::fprintf(to, ".SH SYNOPSIS\n%s\n", synopsis(d).c_str());
-  print_options(to, d);
-  if (!d.commands.empty()) std::fputs(".SH COMMANDS\n", to);
-  for (const Described &c : d.commands)
-    std::fprintf(to, ".TP\n\\fB%s\\fR\n%s\n", roff(c.name).c_str(), roff(c.description).c_str());
-  if (!d.footer.empty()) std::fputs(".SH NOTES\n", to);
-  print_paragraphs(to, d.footer);
+  std::fprintf(to, ".SH NAME\n%s \\- %s\n", roff(title).c_str(),
+               roff(command.get_description()).c_str());
+  std::fprintf(to, ".SH SYNOPSIS\n%s\n", synopsis(command).c_str());
+  print_options(to, command);
+  const auto commands = command.get_subcommands(nullptr);
+  if (!commands.empty()) std::fputs(".SH COMMANDS\n", to);
+  for (const CLI::App *below : commands)
+    std::fprintf(to, ".TP\n\\fB%s\\fR\n%s\n", roff(below->get_name()).c_str(),
+                 roff(below->get_description()).c_str());
+  if (!command.get_footer().empty()) std::fputs(".SH NOTES\n", to);
+  print_paragraphs(to, command.get_footer());
 }
 
 // Every page as a file of this folder, as an installation has them.
-void write_pages(const Described &program, const std::string &folder) {
-  const auto write = [&](const Described &d) {
-    const std::string path = folder + "/" + title_of(d) + ".1";
+void write_pages(const CLI::App &program, const std::string &folder) {
+  for_each_command(program, [&](const CLI::App &command) {
+    const std::string path = folder + "/" + title_of(command) + ".1";
     std::FILE *file = std::fopen(path.c_str(), "w");
-    if (file != nullptr) print_man(file, d);
+    if (file != nullptr) print_man(file, command);
     if (file == nullptr || std::ferror(file) != 0 || std::fclose(file) != 0)
       throw CLI::ValidationError("--into", path + " cannot be written: " + std::strerror(errno));
-  };
-  write(program);
-  for_each_command(program, write);
-}
-
-const Described *find(const Described &from, const std::string &path) {
-  if (from.path == path) return &from;
-  for (const Described &c : from.commands)
-    if (const Described *found = find(c, path); found != nullptr) return found;
-  return nullptr;
+  });
 }
 
 }  // namespace
@@ -108,13 +107,15 @@ void add_man(CLI::App &app, int &exit) {
   command->callback([&app, words, folder, &exit] {
     std::string path;
     for (const std::string &word : *words) path += (path.empty() ? "" : " ") + word;
-    const Described program = describe_program(app);
     exit = kOk;
-    if (!folder->empty()) return write_pages(program, *folder);
-    const Described *found = find(program, path);
+    if (!folder->empty()) return write_pages(app, *folder);
+    const CLI::App *found = nullptr;
+    std::vector<std::string> known;
+    for_each_command(app, [&](const CLI::App &one) {
+      known.push_back(words_after_octavo(one));
+      if (known.back() == path) found = &one;
+    });
     if (found == nullptr) {
-      std::vector<std::string> known;
-      for_each_command(program, [&](const Described &d) { known.push_back(d.path); });
       const std::string near = nearest(path, known);
       throw CLI::ValidationError("command",
                                  "there is no command \"" + path + "\"" +

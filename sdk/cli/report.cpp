@@ -12,74 +12,66 @@ namespace {
 
 using report::Run;
 
-// A row of the table; null: the run has no such value.
-struct Reported {
-  std::string name;
-  report::Json backend, recipe;
-  int64_t steps = 0;
-  report::Ends ends;
-  report::Json to_fp32_percent;
+struct Column {
+  const char *title, *key;
+  int digits = 0;  // of a number
+};
+constexpr Column kColumns[] = {
+    {"run", "name"},
+    {"backend", "backend"},
+    {"recipe", "recipe"},
+    {"steps", "steps"},
+    {"train loss", "train_loss", 4},
+    {"validation", "validation_loss", 4},
+    {"to fp32 %", "to_fp32_percent", 2},
+    {"tokens/s", "tokens_per_s"},
 };
 
-std::string number(const report::Json &value, int digits) {
+std::string shown(const report::Json &value, int digits) {
+  if (value.is_string()) return value.get<std::string>();
   if (!value.is_number()) return "-";
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", digits, value.get<double>());
   return text;
 }
 
-std::string word(const report::Json &value) {
-  return value.is_string() ? value.get<std::string>() : "-";
-}
-
-// The differences are of the loss that all runs have.
-std::vector<Reported> reported(const std::vector<Run> &runs) {
-  std::vector<Reported> all;
-  bool by_validation = true;
+// Null: the run has no such value. The differences are of the loss that all runs have.
+report::Json reported(const std::vector<Run> &runs) {
+  report::Json all = report::Json::array(), base;
+  std::string loss = "validation_loss";
   for (const Run &run : runs) {
     const auto text = [&](const char *key) {
       const auto found = run.texts.find(key);
       return found == run.texts.end() ? report::Json() : report::Json(found->second);
     };
-    all.push_back({run.name, text("backend"), text("recipe"),
-                   run.steps.empty() ? 0 : run.steps.rbegin()->first, report::ends_of(run),
-                   report::Json()});
-    by_validation &= all.back().ends.validation.is_number();
+    const report::Ends ends = report::ends_of(run);
+    all.push_back({{"name", run.name},
+                   {"backend", text("backend")},
+                   {"recipe", text("recipe")},
+                   {"steps", run.steps.empty() ? 0 : run.steps.rbegin()->first},
+                   {"train_loss", ends.train},
+                   {"validation_loss", ends.validation},
+                   {"to_fp32_percent", report::Json()},
+                   {"tokens_per_s", ends.tokens_per_s}});
+    if (!ends.validation.is_number()) loss = "train_loss";
   }
-  const auto loss = [&](const Reported &one) -> const report::Json & {
-    return by_validation ? one.ends.validation : one.ends.train;
-  };
-  report::Json base;
-  for (const Reported &one : all)
-    if (one.name == "fp32") base = loss(one);
-  for (Reported &one : all)
-    if (base.is_number() && loss(one).is_number())
-      one.to_fp32_percent = (loss(one).get<double>() / base.get<double>() - 1) * 100;
+  for (const report::Json &one : all)
+    if (one["name"] == "fp32") base = one[loss];
+  for (report::Json &one : all)
+    if (base.is_number() && one[loss].is_number())
+      one["to_fp32_percent"] = (one[loss].get<double>() / base.get<double>() - 1) * 100;
   return all;
 }
 
-std::vector<std::vector<std::string>> table_of(const std::vector<Reported> &all) {
-  std::vector<std::vector<std::string>> rows = {
-      {"run", "backend", "recipe", "steps", "train loss", "validation", "to fp32 %", "tokens/s"}};
-  for (const Reported &one : all)
-    rows.push_back({one.name, word(one.backend), word(one.recipe), std::to_string(one.steps),
-                    number(one.ends.train, 4), number(one.ends.validation, 4),
-                    number(one.to_fp32_percent, 2), number(one.ends.tokens_per_s, 0)});
+std::vector<std::vector<std::string>> table_of(const report::Json &runs) {
+  std::vector<std::vector<std::string>> rows(1);
+  for (const Column &column : kColumns) rows[0].push_back(column.title);
+  for (const report::Json &run : runs) {
+    rows.emplace_back();
+    for (const Column &column : kColumns)
+      rows.back().push_back(shown(run[column.key], column.digits));
+  }
   return rows;
-}
-
-void print_runs_json(const std::vector<Reported> &all, const std::string &page) {
-  report::Json runs = report::Json::array();
-  for (const Reported &one : all)
-    runs.push_back({{"name", one.name},
-                    {"backend", one.backend},
-                    {"recipe", one.recipe},
-                    {"steps", one.steps},
-                    {"train_loss", one.ends.train},
-                    {"validation_loss", one.ends.validation},
-                    {"to_fp32_percent", one.to_fp32_percent},
-                    {"tokens_per_s", one.ends.tokens_per_s}});
-  put_json(report::Json{{"page", page}, {"runs", runs}});
 }
 
 void print(const std::vector<std::vector<std::string>> &rows) {
@@ -132,9 +124,9 @@ void add_report(CLI::App &app, int &exit) {
       std::vector<Run> runs;
       for (const std::string &path : *paths) report::read_log(path, runs);
       write_file(*out, run_page(report::page_data(runs)), *force || is_older_page(*out));
-      const std::vector<Reported> all = reported(runs);
+      const report::Json all = reported(runs);
       exit = kOk;
-      if (*json) return print_runs_json(all, *out);
+      if (*json) return put_json(report::Json{{"page", *out}, {"runs", all}});
       print(table_of(all));
       TextLayout().line();
       TextLayout().line("The page: " + *out);

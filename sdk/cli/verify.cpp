@@ -1,6 +1,4 @@
 // octavo plugin verify: what every backend must pass, on one plugin.
-#include <sodium.h>
-
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -9,6 +7,7 @@
 #include "common.h"
 #include "octavo/hpp/text.hpp"
 #include "sdk/src/base/failure.h"
+#include "sdk/src/file/privilege_file.h"
 #include "sdk/verify/kernels/checks.h"
 #include "sdk/verify/kernels/suite.h"
 #include "sdk/verify/results.h"
@@ -23,15 +22,6 @@ struct Verify {
   std::string target, junit, report;
   bool json = false, list = false;
 };
-
-std::string sha256(const std::string &text) {
-  unsigned char hash[crypto_hash_sha256_BYTES];
-  crypto_hash_sha256(hash, reinterpret_cast<const unsigned char *>(text.data()), text.size());
-  std::string hex(2 * sizeof hash + 1, '\0');
-  sodium_bin2hex(hex.data(), hex.size(), hash, sizeof hash);
-  hex.pop_back();
-  return hex;
-}
 
 bool write(const std::string &path, const std::string &text) {
   std::ofstream file(path, std::ios::binary);
@@ -145,7 +135,7 @@ int run(Verify &verify) {
         "\nFor the manifest, with %s published:\n[conformance]\nkit = \"%s\"\nlevel = \"%s\"\n"
         "report_sha256 = \"%s\"\n",
         verify.report.c_str(), results.kit.c_str(), conformance::summary_of(results).c_str(),
-        sha256(json).c_str());
+        sha256_of(json).c_str());
   }
   if (!written) return kInternal;
   return counts.failed == 0 && counts.passed > 0 ? kOk : kRefused;
