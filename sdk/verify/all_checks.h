@@ -1,8 +1,7 @@
 // The functions behind the table of checks, one or more per check_*.cpp.
 //
 // Each throws Failure or Skip, or returns when the backend keeps the rule.
-#ifndef OCTAVO_CONFORMANCE_ALL_CHECKS_H
-#define OCTAVO_CONFORMANCE_ALL_CHECKS_H
+#pragma once
 
 #include <string>
 
@@ -56,5 +55,3 @@ std::string declined_reason(const Context &context);
 void need_optimizer(const Context &context);
 
 }  // namespace octavo::conformance
-
-#endif

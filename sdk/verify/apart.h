@@ -1,7 +1,6 @@
 // A check in a process of its own: whatever the plugin does to that process is a failure of the
 // check, with the call in which it happened.
-#ifndef OCTAVO_CONFORMANCE_APART_H
-#define OCTAVO_CONFORMANCE_APART_H
+#pragma once
 
 #include <functional>
 #include <string>
@@ -18,5 +17,3 @@ void adopt_orphans();
 Record run_apart(const std::string &check, double timeout, const std::function<Record()> &body);
 
 }  // namespace octavo::conformance
-
-#endif

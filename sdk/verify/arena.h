@@ -2,8 +2,7 @@
 //
 // Allocation depends on nothing but the sequence of sizes, so two arenas filled by the same calls
 // have the same layout and can be compared byte by byte. Between two regions lies a red zone.
-#ifndef OCTAVO_CONFORMANCE_ARENA_H
-#define OCTAVO_CONFORMANCE_ARENA_H
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -71,5 +70,3 @@ void expect_equal(const Arena &arena, const Snapshot &expected, const Snapshot &
                   const std::string &what, bool (*ignored)(const Region &region) = nullptr);
 
 }  // namespace octavo::conformance
-
-#endif

@@ -1,8 +1,7 @@
 // Kernels in between: they forward to the real ones, but for what a derived class puts into table_.
 //
 // One object of a class at a time, since tables have no context to spare.
-#ifndef OCTAVO_CONFORMANCE_BETWEEN_H
-#define OCTAVO_CONFORMANCE_BETWEEN_H
+#pragma once
 
 #include <algorithm>
 #include <cstring>
@@ -39,5 +38,3 @@ class KernelsBetween {
 };
 
 }  // namespace octavo::conformance
-
-#endif

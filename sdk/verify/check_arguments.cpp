@@ -355,9 +355,7 @@ namespace {
 // Which optimizer it is: a name, and hyperparameters with names of their own, at every call alike.
 void check_description(const Session &s) {
   const auto described = [&] {
-    octavo_optimizer_desc d{};
-    d.size = sizeof d;
-    d.kind = OCTAVO_KIND_OPTIMIZER_DESC;
+    auto d = octavo::make<octavo_optimizer_desc>(OCTAVO_KIND_OPTIMIZER_DESC);
     const octavo_status status = s.optimizer()->describe(s.handle(), &d);
     expect(status == OCTAVO_OK, "describe of ", OCTAVO_OPTIMIZER_ID, " answered ",
            status_name(status));

@@ -89,9 +89,7 @@ void check_fence_optimizer(const Context &context) {
   host.optimizer_step(nullptr);
   std::vector<std::vector<void *>> lists;
   const auto items = host.items(lists);
-  octavo_norm_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_NORM_CALL;
+  auto c = octavo::make<octavo_norm_call>(OCTAVO_KIND_NORM_CALL);
   c.items = items.data();
   c.count = items.size();
   c.sum = sum;

@@ -77,9 +77,7 @@ void check_refusals(Host &host, Group &group, const GroupSpec &spec) {
 
 // A list that has no plan.
 void check_no_plan(const Session &s, const char *fault, const std::vector<uint32_t> &linears) {
-  octavo_grouped_plan plan{};
-  plan.size = sizeof plan;
-  plan.kind = OCTAVO_KIND_GROUPED_PLAN;
+  auto plan = octavo::make<octavo_grouped_plan>(OCTAVO_KIND_GROUPED_PLAN);
   const octavo_grouped_plan before = plan;
   const octavo_status status = s.context().target.grouped->plan(
       s.handle(), linears.data(), static_cast<uint32_t>(linears.size()), &plan);

@@ -78,9 +78,7 @@ class Steps {
 
   // The numbers of another algorithm are its author's to test.
   void check_settings(uint64_t seed) {
-    octavo_optimizer_desc desc{};
-    desc.size = sizeof desc;
-    desc.kind = OCTAVO_KIND_OPTIMIZER_DESC;
+    auto desc = octavo::make<octavo_optimizer_desc>(OCTAVO_KIND_OPTIMIZER_DESC);
     host_->run(OCTAVO_VERB_OPTIMIZER_STEP, "describe",
                [&] { return session_.optimizer()->describe(session_.handle(), &desc); });
     const std::string_view algorithm(desc.algorithm.data, desc.algorithm.size);
@@ -117,9 +115,7 @@ class Steps {
     *sum = 3;
     std::vector<std::vector<void *>> lists;
     const auto items = with_hyper(lists);
-    octavo_norm_call c{};
-    c.size = sizeof c;
-    c.kind = OCTAVO_KIND_NORM_CALL;
+    auto c = octavo::make<octavo_norm_call>(OCTAVO_KIND_NORM_CALL);
     c.items = items.data();
     c.count = items.size();
     c.sum = sum;
@@ -159,9 +155,7 @@ class Steps {
   bool call(bool writes, uint32_t id, uint32_t role) {
     octavo_status status = OCTAVO_OK;
     const auto all = host_->list(OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, id, {});
-    octavo_parameter_call c{};
-    c.size = sizeof c;
-    c.kind = OCTAVO_KIND_PARAMETER_CALL;
+    auto c = octavo::make<octavo_parameter_call>(OCTAVO_KIND_PARAMETER_CALL);
     c.parameter = id;
     c.role = role;
     c.plain = &plain_[id].tensor;
@@ -251,9 +245,7 @@ class Steps {
       }
       std::vector<std::vector<void *>> lists;
       const auto items = with_hyper(lists);
-      octavo_optimizer_call c{};
-      c.size = sizeof c;
-      c.kind = OCTAVO_KIND_OPTIMIZER_CALL;
+      auto c = octavo::make<octavo_optimizer_call>(OCTAVO_KIND_OPTIMIZER_CALL);
       c.items = items.data();
       c.count = items.size();
       c.workspace = host_->optimizer_workspace();
@@ -288,9 +280,7 @@ class Steps {
   void check_prepare(const float *sum, float *norm, float *skip) {
     const octavo_optimizer &o = *session_.optimizer();
     const auto prepared = [&](const float *sums, const float *bad, float max_norm) {
-      octavo_prepare_call c{};
-      c.size = sizeof c;
-      c.kind = OCTAVO_KIND_PREPARE_CALL;
+      auto c = octavo::make<octavo_prepare_call>(OCTAVO_KIND_PREPARE_CALL);
       c.sum = sums;
       c.sum_count = 1;
       c.nonfinite = bad;

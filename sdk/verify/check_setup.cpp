@@ -162,18 +162,14 @@ void check_unknown_ids(Session &s) {
             [&] { return s.backend().quantize_weight(s.handle(), &c); });
   }
   for (const uint32_t unknown : {linears, linears + 7, OCTAVO_NONE}) {
-    octavo_forward_call f{};
-    f.size = sizeof f;
-    f.kind = OCTAVO_KIND_FORWARD_CALL;
+    auto f = octavo::make<octavo_forward_call>(OCTAVO_KIND_FORWARD_CALL);
     f.linear = unknown;
     f.stream = kStream;
     f.x = unknown == linears ? &x : &none;
     f.y = unknown == linears ? &y : &none;
     f.slots = slots;
     refuses("linear_forward", unknown, [&] { return s.backend().linear_forward(s.handle(), &f); });
-    octavo_backward_call b{};
-    b.size = sizeof b;
-    b.kind = OCTAVO_KIND_BACKWARD_CALL;
+    auto b = octavo::make<octavo_backward_call>(OCTAVO_KIND_BACKWARD_CALL);
     b.linear = unknown;
     b.stream = kStream;
     b.dy = unknown == linears ? &y : &none;
@@ -181,9 +177,7 @@ void check_unknown_ids(Session &s) {
     b.slots = slots;
     refuses("linear_backward", unknown,
             [&] { return s.backend().linear_backward(s.handle(), &b); });
-    octavo_linear_plan plan{};
-    plan.size = sizeof plan;
-    plan.kind = OCTAVO_KIND_LINEAR_PLAN;
+    auto plan = octavo::make<octavo_linear_plan>(OCTAVO_KIND_LINEAR_PLAN);
     refuses(
         "linear_plan", unknown, [&] { return s.backend().linear_plan(s.handle(), unknown, &plan); },
         OCTAVO_WRONG_STATE);
@@ -238,9 +232,7 @@ void check_refusals(const Context &context) {
   p.flags = 1U << 30;
   refused_parameter(p, "unknown flag 1 << 30");
   s.add(standard_model());
-  octavo_linear_plan plan{};
-  plan.size = sizeof plan;
-  plan.kind = OCTAVO_KIND_LINEAR_PLAN;
+  auto plan = octavo::make<octavo_linear_plan>(OCTAVO_KIND_LINEAR_PLAN);
   calling("linear_plan");
   const octavo_status planned = s.backend().linear_plan(s.handle(), 0, &plan);
   expect(planned == OCTAVO_INVALID || planned == OCTAVO_WRONG_STATE,

@@ -60,9 +60,7 @@ void check_division(Host &host, const octavo_shard_plan &plan, Batch &batch) {
 
 void check_no_plan(Session &s, const char *fault, uint32_t parameter, int64_t rows,
                    uint32_t reserved) {
-  octavo_shard_plan plan{};
-  plan.size = sizeof plan;
-  plan.kind = OCTAVO_KIND_SHARD_PLAN;
+  auto plan = octavo::make<octavo_shard_plan>(OCTAVO_KIND_SHARD_PLAN);
   plan.parameter = parameter;
   plan.reserved = reserved;
   plan.rows = rows;

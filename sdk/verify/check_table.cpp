@@ -168,9 +168,7 @@ void check_ids(const Target &target) {
 void check_other_host(const Target &target) {
   if (target.query == nullptr) return;
   static bool is_called = false;  // the host is static, for a plugin that keeps it
-  static octavo_host host{};
-  host.size = sizeof host;
-  host.kind = OCTAVO_KIND_HOST;
+  static auto host = octavo::make<octavo_host>(OCTAVO_KIND_HOST);
   host.abi_major = OCTAVO_ABI_MAJOR + 1;
   host.diagnose = [](void *, const octavo_diagnostic *) { is_called = true; };
   host.get_extension = [](void *, octavo_str) -> const void * {

@@ -2,8 +2,7 @@
 //
 // A check talks to the backend through its table and nothing else, so the result says the same for
 // a plugin that liboctavo loaded and for a table built into a test program.
-#ifndef OCTAVO_CONFORMANCE_CONFORMANCE_H
-#define OCTAVO_CONFORMANCE_CONFORMANCE_H
+#pragma once
 
 #include <compare>
 #include <cstdint>
@@ -89,5 +88,3 @@ const Check *find_check(const std::string &name);
 Result run_check(const Check &check, const Target &target, uint64_t seed);
 
 }  // namespace octavo::conformance
-
-#endif

@@ -1,6 +1,5 @@
 // What a session emitted, as text.
-#ifndef OCTAVO_CONFORMANCE_EMITTED_H
-#define OCTAVO_CONFORMANCE_EMITTED_H
+#pragma once
 
 #include <string>
 
@@ -14,5 +13,3 @@ std::string emitted(const Session &s);
 std::string first_difference(const std::string &a, const std::string &b);
 
 }  // namespace octavo::conformance
-
-#endif

@@ -3,8 +3,7 @@
 // While the fence is armed, every access to the arena outside of a kernel faults. The handler notes
 // the address, opens the arena for the rest of the verb and lets the access go on: one run reports
 // the first violation of every verb, and nothing has to be unwound through the backend.
-#ifndef OCTAVO_CONFORMANCE_FENCE_H
-#define OCTAVO_CONFORMANCE_FENCE_H
+#pragma once
 
 #include <csignal>
 
@@ -49,5 +48,3 @@ class Fence {
 };
 
 }  // namespace octavo::conformance
-
-#endif

@@ -1,6 +1,5 @@
 // The fence during the verbs of a host.
-#ifndef OCTAVO_CONFORMANCE_FENCED_CALL_H
-#define OCTAVO_CONFORMANCE_FENCED_CALL_H
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -48,5 +47,3 @@ inline void run_fenced(Host &host, uint32_t verb, const std::string &name, bool 
 }
 
 }  // namespace octavo::conformance
-
-#endif

@@ -90,9 +90,7 @@ std::vector<void *> FusedBatch::slots() const {
 
 octavo_forward_call FusedBatch::call_on(const octavo_tensor &x, void *const *slots,
                                         void *workspace) {
-  octavo_forward_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_FORWARD_CALL;
+  auto c = octavo::make<octavo_forward_call>(OCTAVO_KIND_FORWARD_CALL);
   c.stream = kStream;
   c.linear = linear;
   c.flags = spec_.call.evaluates ? uint32_t{OCTAVO_FORWARD_EVALUATION} : 0u;
@@ -112,9 +110,7 @@ octavo_status FusedBatch::forward() {
   x.stride = 1;  // not read
   const auto list = slots();
   const octavo_forward_call forward = call_on(x, list.data(), workspace_);
-  octavo_fused_forward_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_FUSED_FORWARD_CALL;
+  auto c = octavo::make<octavo_fused_forward_call>(OCTAVO_KIND_FUSED_FORWARD_CALL);
   c.forward = &forward;
   c.prologue = &prologue;
   const OnStream on;
@@ -123,9 +119,7 @@ octavo_status FusedBatch::forward() {
 
 void FusedBatch::prologue_apart() {
   const octavo_session_desc desc = host_.session().kernels().desc();
-  octavo_prologue_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_PROLOGUE_CALL;
+  auto c = octavo::make<octavo_prologue_call>(OCTAVO_KIND_PROLOGUE_CALL);
   c.prologue = &prologue;
   c.out = &batch_.x.tensor;
   host_.run(OCTAVO_VERB_FORWARD, text("prologue of the kernels for ", name_),

@@ -3,8 +3,7 @@
 //
 // Both ways share their memory, so a check runs one, takes a snapshot, goes back and runs the
 // other.
-#ifndef OCTAVO_CONFORMANCE_FUSED_H
-#define OCTAVO_CONFORMANCE_FUSED_H
+#pragma once
 
 #include <string>
 #include <vector>
@@ -75,5 +74,3 @@ class FusedBatch {
 };
 
 }  // namespace octavo::conformance
-
-#endif

@@ -93,9 +93,7 @@ Group::Lists Group::lists(uint32_t verb) const {
 }
 
 octavo_grouped_forward_call Group::forward_call(const Lists &lists) {
-  octavo_grouped_forward_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_GROUPED_FORWARD_CALL;
+  auto c = octavo::make<octavo_grouped_forward_call>(OCTAVO_KIND_GROUPED_FORWARD_CALL);
   c.linears = spec_.linears.data();
   c.offsets = offsets_.data();
   c.count = static_cast<uint32_t>(spec_.linears.size());
@@ -116,9 +114,7 @@ octavo_grouped_backward_call Group::backward_call(const Lists &lists) {
     const bool takes_dw = l.plan.gradient == OCTAVO_GRADIENT_TENSOR;
     dw_.push_back(takes_dw ? &host_.dw(l.weight).tensor : nullptr);
   }
-  octavo_grouped_backward_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_GROUPED_BACKWARD_CALL;
+  auto c = octavo::make<octavo_grouped_backward_call>(OCTAVO_KIND_GROUPED_BACKWARD_CALL);
   c.linears = spec_.linears.data();
   c.offsets = offsets_.data();
   c.count = static_cast<uint32_t>(spec_.linears.size());
@@ -158,9 +154,7 @@ void Group::one_by_one() {
     const octavo_tensor x = slice(x_, offsets_[i], spec_.rows[i]);
     const octavo_tensor bias = slice(bias_, static_cast<int64_t>(i), 1);
     octavo_tensor y = slice(y_, offsets_[i], spec_.rows[i]);
-    octavo_forward_call c{};
-    c.size = sizeof c;
-    c.kind = OCTAVO_KIND_FORWARD_CALL;
+    auto c = octavo::make<octavo_forward_call>(OCTAVO_KIND_FORWARD_CALL);
     c.linear = spec_.linears[i];
     c.flags = f.flags;
     c.x = &x;
@@ -180,9 +174,7 @@ void Group::one_by_one() {
     const octavo_tensor dy = slice(dy_, offsets_[i], spec_.rows[i]);
     octavo_tensor dx = slice(dx_, offsets_[i], spec_.rows[i]);
     octavo_tensor db = slice(db_, static_cast<int64_t>(i), 1);
-    octavo_backward_call c{};
-    c.size = sizeof c;
-    c.kind = OCTAVO_KIND_BACKWARD_CALL;
+    auto c = octavo::make<octavo_backward_call>(OCTAVO_KIND_BACKWARD_CALL);
     c.linear = spec_.linears[i];
     c.flags = b.flags;
     c.dy = &dy;

@@ -1,7 +1,6 @@
 // One call of several linears, in two ways: by octavo.grouped/1, and by a call of the backend for
 // each of them. Both ways share tensors and slots; each has saved and workspaces of its own.
-#ifndef OCTAVO_CONFORMANCE_GROUPED_H
-#define OCTAVO_CONFORMANCE_GROUPED_H
+#pragma once
 
 #include <functional>
 #include <string>
@@ -72,5 +71,3 @@ class Group {
 };
 
 }  // namespace octavo::conformance
-
-#endif

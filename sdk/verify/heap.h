@@ -1,6 +1,5 @@
 // Counts what a thread takes from the heap, by functions that the program puts before libc's.
-#ifndef OCTAVO_CONFORMANCE_HEAP_H
-#define OCTAVO_CONFORMANCE_HEAP_H
+#pragma once
 
 #include <cstdint>
 
@@ -35,5 +34,3 @@ class HeapPause {
 };
 
 }  // namespace octavo::conformance
-
-#endif

@@ -3,8 +3,7 @@
 // Two hosts over one session that add the same batches have arenas of the same layout; that is how
 // checks compare what should be equal. Every call is followed by a look at the red zones and at the
 // rules that the wrapped kernels watch.
-#ifndef OCTAVO_CONFORMANCE_HOST_H
-#define OCTAVO_CONFORMANCE_HOST_H
+#pragma once
 
 #include <deque>
 #include <functional>
@@ -164,5 +163,3 @@ struct Standard {
 uint64_t extent_bytes(const octavo_extent &extent, int64_t rows);
 
 }  // namespace octavo::conformance
-
-#endif

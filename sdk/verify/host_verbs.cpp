@@ -91,9 +91,7 @@ void Host::quantize_weight(uint32_t parameter, const Call &call) {
   const auto all = entries(OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter);
   if (!accesses_anything(all)) return;
   const auto slots = list(OCTAVO_VERB_QUANTIZE_WEIGHT, OCTAVO_OWNER_PARAMETER, parameter, call);
-  octavo_weight_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_WEIGHT_CALL;
+  auto c = octavo::make<octavo_weight_call>(OCTAVO_KIND_WEIGHT_CALL);
   c.stream = kStream;
   c.parameter = parameter;
   c.flags = call.later ? kUnknownFlag : 0;
@@ -115,9 +113,7 @@ void Host::quantize_weights() {
 
 void Host::forward(Batch &batch, const Call &call) {
   const auto slots = list(OCTAVO_VERB_FORWARD, OCTAVO_OWNER_LINEAR, batch.spec.linear, call);
-  octavo_forward_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_FORWARD_CALL;
+  auto c = octavo::make<octavo_forward_call>(OCTAVO_KIND_FORWARD_CALL);
   c.stream = kStream;
   c.linear = batch.spec.linear;
   c.flags = (call.evaluates ? uint32_t{OCTAVO_FORWARD_EVALUATION} : 0u) |
@@ -141,9 +137,7 @@ void Host::forward(Batch &batch, const Call &call) {
 void Host::backward(Batch &batch, const Call &call) {
   const auto slots = list(OCTAVO_VERB_BACKWARD, OCTAVO_OWNER_LINEAR, batch.spec.linear, call);
   const octavo_linear_plan &plan = session_.linears()[batch.spec.linear].plan;
-  octavo_backward_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_BACKWARD_CALL;
+  auto c = octavo::make<octavo_backward_call>(OCTAVO_KIND_BACKWARD_CALL);
   c.stream = kStream;
   c.linear = batch.spec.linear;
   c.flags = call.flags | (call.later ? kUnknownFlag : 0u);
@@ -169,9 +163,7 @@ void Host::backward(Batch &batch, const Call &call) {
 void Host::end_step(const Call &call) {
   if (!accesses_anything(entries(OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0))) return;
   const auto slots = list(OCTAVO_VERB_END_STEP, OCTAVO_OWNER_SESSION, 0, {});
-  octavo_step_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_STEP_CALL;
+  auto c = octavo::make<octavo_step_call>(OCTAVO_KIND_STEP_CALL);
   c.stream = kStream;
   c.slots = list_at_end.put(slots);
   const Longer<octavo_step_call> given(c, tail_of(call));
@@ -205,9 +197,7 @@ void Host::optimizer_step(const float *skip) {
   if (!has_optimizer()) return;
   std::vector<std::vector<void *>> lists;
   const auto all = items(lists);
-  octavo_optimizer_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_OPTIMIZER_CALL;
+  auto c = octavo::make<octavo_optimizer_call>(OCTAVO_KIND_OPTIMIZER_CALL);
   c.items = all.data();
   c.count = all.size();
   c.skip = skip;
@@ -221,9 +211,7 @@ void Host::parameter_call(bool write, uint32_t parameter, uint32_t role, Matrix 
   for (const Entry &e : entries(OCTAVO_VERB_OPTIMIZER_STEP, OCTAVO_OWNER_PARAMETER, parameter)) {
     slots.push_back(e.address);
   }
-  octavo_parameter_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_PARAMETER_CALL;
+  auto c = octavo::make<octavo_parameter_call>(OCTAVO_KIND_PARAMETER_CALL);
   c.parameter = parameter;
   c.role = role;
   c.plain = &plain.tensor;

@@ -1,8 +1,7 @@
 // What the suite is calling now, in memory that outlives the process of the check.
 //
 // A plugin may end that process at any moment; whoever waits for it then reads here in which verb.
-#ifndef OCTAVO_CONFORMANCE_IN_FLIGHT_H
-#define OCTAVO_CONFORMANCE_IN_FLIGHT_H
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -27,5 +26,3 @@ void calling(const std::string &verb, int64_t rows = -1, uint32_t x_dtype = 0,
 std::string in_flight_text(const InFlight &now);
 
 }  // namespace octavo::conformance
-
-#endif

@@ -1,7 +1,6 @@
 // Where a call of kernels writes: visit(address, bytes) for every output of its struct, of scales
 // and sums for the first. Calls of which this has no function are not looked at.
-#ifndef OCTAVO_CONFORMANCE_KERNEL_OUTPUTS_H
-#define OCTAVO_CONFORMANCE_KERNEL_OUTPUTS_H
+#pragma once
 
 #include "octavo/kernels.h"
 
@@ -80,5 +79,3 @@ void visit_outputs(const octavo_pack &c, const Visit &visit) {
 }
 
 }  // namespace octavo::conformance
-
-#endif

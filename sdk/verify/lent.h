@@ -1,6 +1,5 @@
 // What a caller lends for one call: structs, texts and lists that are overwritten right after it.
-#ifndef OCTAVO_CONFORMANCE_LENT_H
-#define OCTAVO_CONFORMANCE_LENT_H
+#pragma once
 
 #include <atomic>
 #include <cstring>
@@ -99,5 +98,3 @@ class HostWatch {
 };
 
 }  // namespace octavo::conformance
-
-#endif

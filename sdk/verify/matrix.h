@@ -2,8 +2,7 @@
 //
 // Values are made of at most 8 significant bits, so that they are exact in f32, bf16 and f16 and
 // the same numbers can be handed over in every dtype.
-#ifndef OCTAVO_CONFORMANCE_MATRIX_H
-#define OCTAVO_CONFORMANCE_MATRIX_H
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -54,5 +53,3 @@ void expect_equal_bits(const Matrix &found, const std::vector<uint8_t> &expected
 uint64_t mix(uint64_t seed, uint64_t i);
 
 }  // namespace octavo::conformance
-
-#endif

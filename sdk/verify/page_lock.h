@@ -2,8 +2,7 @@
 //
 // Not every GPU reads pageable memory: that takes the driver's heterogeneous memory management. All
 // of them read pages that the driver locked, through cuMemHostRegister.
-#ifndef OCTAVO_CONFORMANCE_PAGE_LOCK_H
-#define OCTAVO_CONFORMANCE_PAGE_LOCK_H
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -34,5 +33,3 @@ class PageLock {
 int wait_for(octavo_device device);
 
 }  // namespace octavo::conformance
-
-#endif

@@ -1,6 +1,5 @@
 // What a plugin must leave alone in the process that loads it.
-#ifndef OCTAVO_CONFORMANCE_PROCESS_H
-#define OCTAVO_CONFORMANCE_PROCESS_H
+#pragma once
 
 #include <csignal>
 #include <memory>
@@ -43,5 +42,3 @@ std::string file_of_code(const void *address);
 std::vector<std::string> symbols_of_libc(const std::string &library);
 
 }  // namespace octavo::conformance
-
-#endif

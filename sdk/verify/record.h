@@ -2,8 +2,7 @@
 //
 // A check is passed by this record and by nothing else. The pipe is opened, and the nonce drawn,
 // before the plugin is loaded; the record carries both the nonce and the process that wrote it.
-#ifndef OCTAVO_CONFORMANCE_RECORD_H
-#define OCTAVO_CONFORMANCE_RECORD_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -48,5 +47,3 @@ class RecordPipe {
 };
 
 }  // namespace octavo::conformance
-
-#endif

@@ -123,9 +123,7 @@ std::vector<Entry> Reduction::written(uint32_t rank, uint32_t parameter) const {
 }
 
 octavo_status Reduction::call(const Rank &rank, uint32_t stage) const {
-  octavo_gradient_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_GRADIENT_CALL;
+  auto c = octavo::make<octavo_gradient_call>(OCTAVO_KIND_GRADIENT_CALL);
   c.stage = stage;
   c.world = world_;
   c.items = rank.items.data();

@@ -2,8 +2,7 @@
 //
 // Stages run rank after rank and the collectives are plain code, so neither threads nor a
 // communication library can hide what a stage does.
-#ifndef OCTAVO_CONFORMANCE_REDUCTION_H
-#define OCTAVO_CONFORMANCE_REDUCTION_H
+#pragma once
 
 #include <memory>
 #include <string>
@@ -75,5 +74,3 @@ class Reduction {
 };
 
 }  // namespace octavo::conformance
-
-#endif

@@ -39,9 +39,7 @@ std::vector<uint32_t> reducible(const Session &s) {
 
 ReductionPlan plan_of(const Session &s, const std::vector<uint32_t> &parameters, uint32_t world) {
   ReductionPlan plan;
-  octavo_gradient_plan p{};
-  p.size = sizeof p;
-  p.kind = OCTAVO_KIND_GRADIENT_PLAN;
+  auto p = octavo::make<octavo_gradient_plan>(OCTAVO_KIND_GRADIENT_PLAN);
   p.world = world;
   p.parameters = parameters.data();
   p.count = parameters.size();

@@ -2,8 +2,7 @@
 //
 // These are thrown in the suite's own code only; none of them may pass through a backend, so the
 // callbacks that a backend calls record what they saw and leave the judgement to their caller.
-#ifndef OCTAVO_CONFORMANCE_REPORT_H
-#define OCTAVO_CONFORMANCE_REPORT_H
+#pragma once
 
 #include <sstream>
 #include <stdexcept>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "octavo/abi.h"
+#include "octavo/hpp/text.hpp"
 
 namespace octavo::conformance {
 
@@ -65,5 +65,3 @@ std::vector<Step> take_steps(bool last_passed);
 std::string status_name(octavo_status status);
 
 }  // namespace octavo::conformance
-
-#endif

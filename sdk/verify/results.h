@@ -1,6 +1,5 @@
 // What a run of the suite found, as lines for people, as JSON and as JUnit's XML.
-#ifndef OCTAVO_CONFORMANCE_RESULTS_H
-#define OCTAVO_CONFORMANCE_RESULTS_H
+#pragma once
 
 #include <string>
 #include <vector>
@@ -31,5 +30,3 @@ std::string json_of(const Results &results);
 std::string junit_of(const Results &results);
 
 }  // namespace octavo::conformance
-
-#endif

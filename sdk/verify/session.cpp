@@ -252,9 +252,7 @@ void expect_extent(const std::string &what, const octavo_extent &extent) {
 }
 
 octavo_linear_plan Session::plan(uint32_t linear) const {
-  octavo_linear_plan plan{};
-  plan.size = sizeof plan;
-  plan.kind = OCTAVO_KIND_LINEAR_PLAN;
+  auto plan = octavo::make<octavo_linear_plan>(OCTAVO_KIND_LINEAR_PLAN);
   calling(text("linear_plan of '", linears_[linear].name, "'"));
   const octavo_status status = backend().linear_plan(handle_, linear, &plan);
   expect(status == OCTAVO_OK, "linear_plan of '", linears_[linear].name, "' answered ",

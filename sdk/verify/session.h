@@ -2,8 +2,7 @@
 //
 // The session runs on the wrapped kernels table. Refusals are part of the answer: what the backend
 // declines stays out of the model, and only a model without any linear is a failure.
-#ifndef OCTAVO_CONFORMANCE_SESSION_H
-#define OCTAVO_CONFORMANCE_SESSION_H
+#pragma once
 
 #include <deque>
 #include <map>
@@ -126,5 +125,3 @@ uint32_t declined_flag(uint32_t dtype);
 void expect_extent(const std::string &what, const octavo_extent &extent);
 
 }  // namespace octavo::conformance
-
-#endif

@@ -14,9 +14,7 @@ namespace octavo::conformance {
 std::optional<octavo_shard_plan> shard_plan(Session &s, uint32_t parameter, int64_t rows) {
   const std::string name =
       text("octavo.shard/1 plan of '", s.parameters()[parameter].spec.name, "' by ", rows, " rows");
-  octavo_shard_plan asked{};
-  asked.size = sizeof asked;
-  asked.kind = OCTAVO_KIND_SHARD_PLAN;
+  auto asked = octavo::make<octavo_shard_plan>(OCTAVO_KIND_SHARD_PLAN);
   asked.parameter = parameter;
   asked.rows = rows;
   octavo_shard_plan plan = asked, again = asked;
@@ -82,9 +80,7 @@ std::vector<void *> Shards::slots(bool writes) const {
 }
 
 octavo_shard_call Shards::call(size_t rank, void *const *slots) {
-  octavo_shard_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_SHARD_CALL;
+  auto c = octavo::make<octavo_shard_call>(OCTAVO_KIND_SHARD_CALL);
   c.parameter = plan_.parameter;
   c.rows = plan_.rows;
   c.shard = &shards_[rank].tensor;
@@ -96,9 +92,7 @@ octavo_shard_call Shards::call(size_t rank, void *const *slots) {
 }
 
 octavo_gathered_call Shards::gathered(void *const *slots) const {
-  octavo_gathered_call c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_GATHERED_CALL;
+  auto c = octavo::make<octavo_gathered_call>(OCTAVO_KIND_GATHERED_CALL);
   c.parameter = plan_.parameter;
   c.rows = plan_.rows;
   c.world = static_cast<uint32_t>(shards_.size());

@@ -1,7 +1,6 @@
 // The rows of one weight on several ranks, and the verbs of octavo.shard/1 that bring its codes
 // together again. All ranks are one host: what one of them must not see is another's tensor.
-#ifndef OCTAVO_CONFORMANCE_SHARDS_H
-#define OCTAVO_CONFORMANCE_SHARDS_H
+#pragma once
 
 #include <functional>
 #include <optional>
@@ -46,5 +45,3 @@ class Shards {
 };
 
 }  // namespace octavo::conformance
-
-#endif

@@ -75,9 +75,7 @@ std::string seal_by_liboctavo(octavo_run *run, Messages &messages) {
   const std::string again = text(".", ++count);
   const Model model = standard_model();
   for (const ParameterSpec &spec : model.parameters) {
-    octavo_parameter_desc desc{};
-    desc.size = sizeof desc;
-    desc.kind = OCTAVO_KIND_PARAMETER_DESC;
+    auto desc = octavo::make<octavo_parameter_desc>(OCTAVO_KIND_PARAMETER_DESC);
     const std::string name = spec.name + again;
     desc.name = str_of(name);
     desc.rows = spec.rows;
@@ -89,9 +87,7 @@ std::string seal_by_liboctavo(octavo_run *run, Messages &messages) {
     octavo_add_parameter(run, &desc, nullptr, &id);
     for (const LinearSpec &linear : model.linears) {
       if (linear.weight != spec.name || id == OCTAVO_NONE) continue;
-      octavo_linear_desc of_linear{};
-      of_linear.size = sizeof of_linear;
-      of_linear.kind = OCTAVO_KIND_LINEAR_DESC;
+      auto of_linear = octavo::make<octavo_linear_desc>(OCTAVO_KIND_LINEAR_DESC);
       const std::string linear_name = linear.name + again;
       of_linear.name = str_of(linear_name);
       of_linear.weight = id;

@@ -1,6 +1,5 @@
 // The checks on one plugin, which liboctavo opens anew for each of them.
-#ifndef OCTAVO_CONFORMANCE_SUITE_H
-#define OCTAVO_CONFORMANCE_SUITE_H
+#pragma once
 
 #include <functional>
 #include <string>
@@ -25,5 +24,3 @@ struct Settings {
 void run_suite(const Settings &settings, const std::function<void(const Record &)> &done);
 
 }  // namespace octavo::conformance
-
-#endif

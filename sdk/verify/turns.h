@@ -3,8 +3,7 @@
 //
 // Left alone, two calls of microseconds hardly ever overlap on a busy machine, and what a backend
 // keeps for both between two kernels stays unseen.
-#ifndef OCTAVO_CONFORMANCE_TURNS_H
-#define OCTAVO_CONFORMANCE_TURNS_H
+#pragma once
 
 #include <condition_variable>
 #include <cstdint>
@@ -36,5 +35,3 @@ class Turns {
 };
 
 }  // namespace octavo::conformance
-
-#endif

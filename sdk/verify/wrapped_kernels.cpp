@@ -311,9 +311,7 @@ WrappedKernels::Made WrappedKernels::made() {
 }
 
 bool WrappedKernels::executes(uint32_t call, uint32_t dtype) const {
-  octavo_ability question{};
-  question.size = sizeof question;
-  question.kind = OCTAVO_KIND_ABILITY;
+  auto question = octavo::make<octavo_ability>(OCTAVO_KIND_ABILITY);
   question.call = call;
   question.dtype = dtype;
   return real_.kernels->ability(real_.kernels_ctx, &question) == OCTAVO_OK &&

@@ -4,8 +4,7 @@
 //
 // It looks at call structs only, never at the data behind their pointers. A kernel must have all of
 // the workspace that it asks for, whether it uses that on this machine or not.
-#ifndef OCTAVO_CONFORMANCE_WRAPPED_KERNELS_H
-#define OCTAVO_CONFORMANCE_WRAPPED_KERNELS_H
+#pragma once
 
 #include <atomic>
 #include <functional>
@@ -165,5 +164,3 @@ class WrappedKernels {
 };
 
 }  // namespace octavo::conformance
-
-#endif

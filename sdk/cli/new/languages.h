@@ -1,6 +1,5 @@
 // What `octavo plugin new` can begin: a sample, and the project files that go around it.
-#ifndef OCTAVO_CLI_NEW_LANGUAGES_H
-#define OCTAVO_CLI_NEW_LANGUAGES_H
+#pragma once
 
 #include <array>
 #include <string>
@@ -124,5 +123,3 @@ inline const std::vector<Language> &languages() {
 }
 
 }  // namespace octavo::cli
-
-#endif

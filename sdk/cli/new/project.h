@@ -1,6 +1,5 @@
 // A project folder, made of a sample and of project files, whole or not at all.
-#ifndef OCTAVO_CLI_NEW_PROJECT_H
-#define OCTAVO_CLI_NEW_PROJECT_H
+#pragma once
 
 #include <filesystem>
 #include <map>
@@ -34,5 +33,3 @@ void write_project(const std::filesystem::path &folder,
                    const std::map<std::string, std::string> &files);
 
 }  // namespace octavo::cli
-
-#endif

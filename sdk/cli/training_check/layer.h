@@ -2,8 +2,7 @@
 //
 // What must not go wrong is the order: add, seal, lend, bind; then forward and backward of each
 // part of a batch, and the optimizer after the last part.
-#ifndef OCTAVO_CLI_TRAINING_CHECK_LAYER_H
-#define OCTAVO_CLI_TRAINING_CHECK_LAYER_H
+#pragma once
 
 #include <optional>
 #include <string>
@@ -74,5 +73,3 @@ class Layer {
 };
 
 }  // namespace octavo::training_check
-
-#endif

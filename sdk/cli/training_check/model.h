@@ -1,6 +1,5 @@
 // The small model that a trial trains: four linears with ReLU and two residual branches.
-#ifndef OCTAVO_CLI_TRAINING_CHECK_MODEL_H
-#define OCTAVO_CLI_TRAINING_CHECK_MODEL_H
+#pragma once
 
 #include <deque>
 
@@ -43,5 +42,3 @@ class Model {
 };
 
 }  // namespace octavo::training_check
-
-#endif

@@ -1,6 +1,5 @@
 // The step of a trial's weights: the backend's Adam where it has one, else a rule in float32.
-#ifndef OCTAVO_CLI_TRAINING_CHECK_OPTIMIZER_H
-#define OCTAVO_CLI_TRAINING_CHECK_OPTIMIZER_H
+#pragma once
 
 #include <deque>
 #include <optional>
@@ -50,5 +49,3 @@ class Optimizer {
 };
 
 }  // namespace octavo::training_check
-
-#endif

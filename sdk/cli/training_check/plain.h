@@ -1,7 +1,6 @@
 // Arithmetic of a trial in float32, by loops that anybody can read: what a backend is compared
 // with.
-#ifndef OCTAVO_CLI_TRAINING_CHECK_PLAIN_H
-#define OCTAVO_CLI_TRAINING_CHECK_PLAIN_H
+#pragma once
 
 #include <cstdint>
 
@@ -37,5 +36,3 @@ struct Difference {
 Difference difference(const Floats &found, const Floats &wanted);
 
 }  // namespace octavo::training_check
-
-#endif

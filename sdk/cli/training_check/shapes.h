@@ -1,6 +1,5 @@
 // One linear of a host's own size, forward and backward, against sampled products in double.
-#ifndef OCTAVO_CLI_TRAINING_CHECK_SHAPES_H
-#define OCTAVO_CLI_TRAINING_CHECK_SHAPES_H
+#pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,5 +21,3 @@ std::vector<Shape> shapes_of(const std::string &text, std::string *problem);
 nlohmann::json try_shape(const octavo::Settings &settings, const Shape &shape, uint64_t seed);
 
 }  // namespace octavo::training_check
-
-#endif

@@ -1,6 +1,5 @@
 // Trains a small model through a backend and in float32, and judges the first against the second.
-#ifndef OCTAVO_CLI_TRAINING_CHECK_TRAINING_H
-#define OCTAVO_CLI_TRAINING_CHECK_TRAINING_H
+#pragma once
 
 #include <nlohmann/json.hpp>
 
@@ -30,5 +29,3 @@ inline constexpr double kAllowance = 2;
 nlohmann::json train(const octavo::Settings &settings, double seconds, uint64_t seed);
 
 }  // namespace octavo::training_check
-
-#endif

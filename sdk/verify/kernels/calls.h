@@ -1,6 +1,5 @@
 // Which functions of kernels the checks compare, and the closed list of what they do not.
-#ifndef OCTAVO_CONFORMANCE_KERNELS_CALLS_H
-#define OCTAVO_CONFORMANCE_KERNELS_CALLS_H
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -45,5 +44,3 @@ struct Compared {
 Compared &compared();
 
 }  // namespace octavo::conformance::kernels
-
-#endif

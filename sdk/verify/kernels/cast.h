@@ -1,6 +1,5 @@
 // A quantize as a case: what it takes, and the call that it makes.
-#ifndef OCTAVO_CONFORMANCE_KERNELS_CAST_H
-#define OCTAVO_CONFORMANCE_KERNELS_CAST_H
+#pragma once
 
 #include "trial.h"
 
@@ -38,5 +37,3 @@ const char *rule_name(uint32_t rule);  // "rule POW2"
 Grid row_of(uint32_t dtype, const std::vector<float> &values);
 
 }  // namespace octavo::conformance::kernels
-
-#endif

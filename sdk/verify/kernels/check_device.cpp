@@ -221,9 +221,7 @@ uint64_t gemm_bytes(const Side &side, int64_t m, int64_t n, int64_t k, uint32_t 
   octavo_tensor d = {nullptr, m, n, n, OCTAVO_F32, 0};
   float one = 1;
   const octavo_scale scale = OCTAVO_SCALE(&one, 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
-  octavo_gemm c{};
-  c.size = sizeof c;
-  c.kind = OCTAVO_KIND_GEMM;
+  auto c = octavo::make<octavo_gemm>(OCTAVO_KIND_GEMM);
   c.a = &a, c.b = &b, c.d = &d;
   if (dtype == OCTAVO_E4M3FN) c.a_scale_inv = c.b_scale_inv = &scale;
   uint64_t bytes = 0;

@@ -36,9 +36,7 @@ void expect_passed_on(const Side &both, const Side &below) {
     octavo_tensor a = {nullptr, 512, 768, 768, dtype, 0}, b = {nullptr, 256, 768, 768, dtype, 0};
     octavo_tensor d = {nullptr, 512, 256, 256, OCTAVO_F32, 0};
     const octavo_scale scale = OCTAVO_SCALE(nullptr, 0, OCTAVO_F32, OCTAVO_PER_TENSOR);
-    octavo_gemm c{};
-    c.size = sizeof c;
-    c.kind = OCTAVO_KIND_GEMM;
+    auto c = octavo::make<octavo_gemm>(OCTAVO_KIND_GEMM);
     c.a = &a, c.b = &b, c.d = &d;
     if (dtype == OCTAVO_E4M3FN) c.a_scale_inv = c.b_scale_inv = &scale;
     uint64_t bytes[2] = {};

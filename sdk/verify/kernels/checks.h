@@ -1,6 +1,5 @@
 // What every kernels plugin must keep, as far as it goes: each check on one device.
-#ifndef OCTAVO_CONFORMANCE_KERNELS_CHECKS_H
-#define OCTAVO_CONFORMANCE_KERNELS_CHECKS_H
+#pragma once
 
 #include <span>
 
@@ -80,5 +79,3 @@ void check_rounding(const Bench &bench);
 void check_one_pass(const Bench &bench);
 
 }  // namespace octavo::conformance::kernels
-
-#endif

@@ -1,8 +1,7 @@
 // Matrices of the cases in host memory: bytes of any dtype, read and written as numbers.
 //
 // kernels/format decodes and encodes, so a number here is the one that the contract means.
-#ifndef OCTAVO_CONFORMANCE_KERNELS_GRID_H
-#define OCTAVO_CONFORMANCE_KERNELS_GRID_H
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -84,5 +83,3 @@ const char *granularity_name(uint32_t granularity);  // "blocks of 1x128"
 std::string shape_text(const Grid &grid);            // "[17, 65], stride 70"
 
 }  // namespace octavo::conformance::kernels
-
-#endif

@@ -1,6 +1,5 @@
 // A floating-point mode that a host may have: rounding upwards, without subnormals.
-#ifndef OCTAVO_CONFORMANCE_KERNELS_MODE_H
-#define OCTAVO_CONFORMANCE_KERNELS_MODE_H
+#pragma once
 
 #include <cstdint>
 
@@ -50,5 +49,3 @@ class OtherMode {
 };
 
 }  // namespace octavo::conformance::kernels
-
-#endif

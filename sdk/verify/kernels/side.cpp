@@ -54,9 +54,7 @@ const void *with_threads(void *, octavo_str id) {
 }
 
 octavo_host host_with(const void *(*get_extension)(void *, octavo_str)) {
-  octavo_host h{};
-  h.size = sizeof h;
-  h.kind = OCTAVO_KIND_HOST;
+  auto h = octavo::make<octavo_host>(OCTAVO_KIND_HOST);
   h.abi_major = OCTAVO_ABI_MAJOR;
   h.abi_minor = OCTAVO_ABI_MINOR;
   h.diagnose = keep;

@@ -2,8 +2,7 @@
 //
 // Memory is the plugin's own, or the CPU's. Where the program reads it at its own addresses, an
 // operand touches a page that nobody may touch; elsewhere what surrounds it is compared.
-#ifndef OCTAVO_CONFORMANCE_KERNELS_SIDE_H
-#define OCTAVO_CONFORMANCE_KERNELS_SIDE_H
+#pragma once
 
 #include <memory>
 #include <string>
@@ -101,5 +100,3 @@ class Arena {
 const Side &reference();
 
 }  // namespace octavo::conformance::kernels
-
-#endif

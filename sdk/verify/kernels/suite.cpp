@@ -56,9 +56,7 @@ octavo_device find_device(const octavo_kernels &table, uint32_t type) {
       bool accepts = true, any = false;
       std::string text;
     } found;
-    octavo_verdict_sink sink{};
-    sink.size = sizeof sink;
-    sink.kind = OCTAVO_KIND_VERDICT_SINK;
+    auto sink = octavo::make<octavo_verdict_sink>(OCTAVO_KIND_VERDICT_SINK);
     sink.ctx = &found;
     sink.verdict = [](void *ctx, const octavo_verdict *v) {
       auto &f = *static_cast<Found *>(ctx);

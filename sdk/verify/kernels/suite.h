@@ -1,6 +1,5 @@
 // The checks on a plugin of kernels, each in a process that loads it anew.
-#ifndef OCTAVO_CONFORMANCE_KERNELS_SUITE_H
-#define OCTAVO_CONFORMANCE_KERNELS_SUITE_H
+#pragma once
 
 #include "../suite.h"
 
@@ -21,5 +20,3 @@ void run_suite(const Settings &settings, const Plugin &plugin,
                const std::function<void(const Record &)> &done);
 
 }  // namespace octavo::conformance::kernels
-
-#endif

@@ -2,8 +2,7 @@
 //
 // A case is a function that asks its Operands for addresses and makes one call. What it made is
 // overwritten as soon as the call returns, since a device that queues its work may not keep it.
-#ifndef OCTAVO_CONFORMANCE_KERNELS_TRIAL_H
-#define OCTAVO_CONFORMANCE_KERNELS_TRIAL_H
+#pragma once
 
 #include <cstring>
 #include <deque>
@@ -248,5 +247,3 @@ std::vector<std::string> take_not_offered();
 void not_offered(const std::string &what);
 
 }  // namespace octavo::conformance::kernels
-
-#endif

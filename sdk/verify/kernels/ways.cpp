@@ -37,9 +37,7 @@ class Stream {
     expect_ok(table_.order(side_.ctx, stream_, before.get()), "order", "two streams");
   }
   void copy(void *to, const void *from, uint64_t bytes) const {
-    octavo_copy c{};
-    c.size = sizeof c;
-    c.kind = OCTAVO_KIND_COPY;
+    auto c = octavo::make<octavo_copy>(OCTAVO_KIND_COPY);
     c.stream = stream_;
     c.out = to;
     c.in = from;

@@ -3,8 +3,7 @@
 //
 // Operands hold something else until work on the stream brings their contents, which waits at a
 // gate: a call that runs too early, or on another stream, computes something else.
-#ifndef OCTAVO_CONFORMANCE_KERNELS_WAYS_H
-#define OCTAVO_CONFORMANCE_KERNELS_WAYS_H
+#pragma once
 
 #include "octavo/draft/streams.h"
 #include "trial.h"
@@ -31,5 +30,3 @@ std::unique_ptr<Ways> in_graphs(const Side &side);
 std::unique_ptr<Ways> on_other_devices(const Side &side);
 
 }  // namespace octavo::conformance::kernels
-
-#endif
