@@ -79,13 +79,13 @@ octavo_version() {
 }
 
 # use_ccache <root>: sets OCTAVO_COMPILER_LAUNCHER to the CMake options that use ccache, where there is
-# one. Clones of the tree share its cache: paths below root count relative to it, and a precompiled
-# header by its content.
+# one. Clones of the tree share its cache: paths below root count relative to it, a precompiled header by
+# its content, and the locale, which Python sets for its children, does not count.
 use_ccache() {
   OCTAVO_COMPILER_LAUNCHER=()
   if command -v ccache >/dev/null; then
     OCTAVO_COMPILER_LAUNCHER=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
     export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$1}" CCACHE_NOHASHDIR=1
-    export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"
+    export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros,locale}"
   fi
 }
