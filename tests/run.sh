@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds and runs the tests on a bare Debian 12.
 #
-# Usage: tests/run.sh                       the main tests of every component, up to 14 minutes
-#        tests/run.sh rest                  everything else, up to 65 minutes
+# Usage: tests/run.sh                       the main tests of every component, up to 10 minutes
+#        tests/run.sh rest                  everything else, up to 75 minutes
 #        tests/run.sh soak [--hours N]      campaigns of tests/soak.py for N (1) hours, after a build
 #        tests/run.sh PRESET... [OPTION]... every test of these presets
 #   presets   cpu, torch (cpu and the adapters for torch), cpu-asan (clang, AddressSanitizer and
@@ -99,9 +99,9 @@ if [[ ${#presets[@]} -eq 0 ]]; then
   fi
 fi
 case $run in
-  main) echo "The main tests of every component. Expect up to 14 minutes on 2 cores, and downloads of 800 MB once." ;;
+  main) echo "The main tests of every component. Expect up to 10 minutes on 2 cores, and downloads of 800 MB once." ;;
   soak) echo "Long campaigns for ${hours:=1} hours, after a build of half an hour on 2 cores." ;;
-  rest) echo "Every test that tests/run.sh left out, and the sanitizers. Expect up to 65 minutes on 2 cores." ;;
+  rest) echo "Every test that tests/run.sh left out, and the sanitizers. Expect up to 75 minutes on 2 cores." ;;
   all) echo "The selected tests of: ${presets[*]}" ;;
 esac
 
