@@ -18,10 +18,6 @@ std::string quoted_word(const std::string &text, const std::string &extra = {}) 
   return all + "'";
 }
 
-std::vector<const CLI::App *> commands_of(const CLI::App &command) {
-  return command.get_subcommands(nullptr);
-}
-
 // Calls use(name, option) for each name of each option.
 template <typename Use>
 void for_each_name(const CLI::App &command, const Use &use) {
@@ -51,7 +47,7 @@ void print_bash(const CLI::App &program) {
     const auto add = [](std::string &to, const std::string &word) {
       to += (to.empty() ? "" : " ") + word;
     };
-    for (const CLI::App *below : commands_of(command)) add(commands, below->get_name());
+    for (const CLI::App *below : command.get_subcommands(nullptr)) add(commands, below->get_name());
     for_each_name(command, [&](const std::string &name, auto &) { add(options, name); });
     say("    %s) commands=%s options=%s ;;\n", quoted_word(words_after_octavo(command)).c_str(),
         quoted_word(commands).c_str(), quoted_word(options).c_str());
@@ -83,7 +79,7 @@ void print_zsh(const CLI::App &program) {
   print_line("    esac\n  done\n  case $place in");
   for_each_command(program, [](const CLI::App &command) {
     say("    %s)\n      commands=(", quoted_word(words_after_octavo(command)).c_str());
-    for (const CLI::App *below : commands_of(command))
+    for (const CLI::App *below : command.get_subcommands(nullptr))
       say("\n        %s", quoted_word(below->get_name() + ":" + below->get_description()).c_str());
     say(")\n      options=(");
     for_each_name(command, [](const std::string &name, const CLI::Option &option) {
@@ -119,7 +115,7 @@ void print_fish(const CLI::App &program) {
   print_line("        end\n    end\n    test \"$path\" = \"$argv\"\nend\ncomplete -c octavo -f");
   for_each_command(program, [&](const CLI::App &command) {
     const std::string here = quoted_word("__octavo_path " + words_after_octavo(command));
-    for (const CLI::App *below : commands_of(command))
+    for (const CLI::App *below : command.get_subcommands(nullptr))
       say("complete -c octavo -n %s -a %s -d %s\n", here.c_str(), below->get_name().c_str(),
           quoted_word(below->get_description(), "\\").c_str());
     if (&command != &program) say("complete -c octavo -n %s -F\n", here.c_str());

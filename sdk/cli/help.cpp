@@ -162,10 +162,9 @@ std::string path_of(const CLI::App &command) {
 }
 
 std::string words_after_octavo(const CLI::App &command) {
-  const CLI::App *parent = command.get_parent();
-  if (parent == nullptr) return "";
-  const std::string before = words_after_octavo(*parent);
-  return before.empty() ? command.get_name() : before + " " + command.get_name();
+  const std::string path = path_of(command);
+  const size_t blank = path.find(' ');
+  return blank == std::string::npos ? "" : path.substr(blank + 1);
 }
 
 std::vector<std::string> names_of(const CLI::Option &option) {

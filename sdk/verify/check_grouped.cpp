@@ -1,7 +1,8 @@
 // grouped: forward and backward of octavo.grouped/1 leave the bytes of one call for each linear.
 //
 // Both ways share tensors and slots, so the check runs one, takes a snapshot, goes back and runs
-// the other. `saved` may be divided in another way, so what it holds is judged by the backward.
+// the other. Each has saved and workspaces of its own: `saved` may be divided in another way, so
+// what it holds is judged by the backward.
 #include <cstring>
 #include <functional>
 #include <string>

@@ -21,9 +21,6 @@
 namespace octavo::conformance {
 namespace {
 
-// What the backend answers for shards of this many rows; nothing if it refuses them.
-std::optional<octavo_shard_plan> shard_plan(Session &s, uint32_t parameter, int64_t rows);
-
 class Shards {
  public:
   // The ranks that have rows, and one that has none. Copies the weight.
@@ -54,6 +51,7 @@ class Shards {
   std::string name_;
 };
 
+// What the backend answers for shards of this many rows; nothing if it refuses them.
 std::optional<octavo_shard_plan> shard_plan(Session &s, uint32_t parameter, int64_t rows) {
   const std::string name =
       text("octavo.shard/1 plan of '", s.parameters()[parameter].spec.name, "' by ", rows, " rows");
