@@ -192,6 +192,8 @@ def soak(options):
     for campaign in [c for c in campaigns if c.preset == "cpu-aarch64" and not build_of(c).is_dir()]:
         print(f"{campaign.name}: skipped, there is no {build_of(campaign)}; bash tests/run.sh cpu-aarch64 says what it lacks")
         campaigns.remove(campaign)
+    if not campaigns:
+        return 77
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], check=True,
                             capture_output=True, text=True).stdout.strip()
     end = time.monotonic() + 3600 * options.hours
