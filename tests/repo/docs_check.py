@@ -1,5 +1,5 @@
 """Keeps the documents true: links lead somewhere, every code block names its source, and quoted code is the code of a
-built file. Their language is language.py's part.
+built file, and the site leads to every page. Their language is language.py's part.
 
   docs_check.py <root>
   docs_check.py --update <root>   copies the regions into the pages
@@ -153,10 +153,18 @@ def check_markers(marked, quoted):
             for path, name in sorted(marked) if f"{path}#{name}" not in quoted]
 
 
+def check_way(root, pages):
+    """docs/mkdocs.yml: each page of docs/ has a place in the site's navigation."""
+    way = root / "docs" / "mkdocs.yml"
+    listed = set(re.findall(r"^ *- (?:[^:\n]+: )?(\S+\.md)$", way.read_text(), re.M)) if way.exists() else set()
+    return [f"{page}: docs/mkdocs.yml does not list it under nav" for page in pages
+            if page.parts[0] == "docs" and page.as_posix() not in listed]
+
+
 def check(root):
     root = pathlib.Path(root)
-    faults, count, kinds = [], 0, collections.Counter()
-    marked, quoted = set(), set()
+    faults, kinds = [], collections.Counter()
+    marked, quoted, pages = set(), set(), []
     for path in tree.files(root):
         text = tree.text(root, path)
         faults += check_names(path, text)
@@ -166,12 +174,13 @@ def check(root):
         if path.suffix == ".md":
             found, of_page = check_blocks(root, path, text)
             faults += check_links(root, path, text) + found
-            count, kinds = count + 1, kinds + of_page
-    print(f"{count} pages, {kinds['from'] + kinds['diff']} quoted regions, {kinds['run']} shell blocks "
+            pages.append(path)
+            kinds += of_page
+    print(f"{len(pages)} pages, {kinds['from'] + kinds['diff']} quoted regions, {kinds['run']} shell blocks "
           f"and {kinds['output']} outputs and {kinds['config']} configurations for docs_run.py, "
           f"{kinds['not run']} blocks with a reason")
-    faults += check_markers(marked, quoted)
-    if count == 0 or kinds["from"] + kinds["diff"] == 0:
+    faults += check_markers(marked, quoted) + check_way(root, pages)
+    if not pages or kinds["from"] + kinds["diff"] == 0:
         faults.append("expected pages with quoted regions, found none; the check would be empty")
     return faults
 
@@ -218,7 +227,12 @@ def self_test():
             pathlib.Path(directory, name).write_text(content)
         for number, (page, _) in enumerate(PLANTED):
             pathlib.Path(directory, f"page{number}.md").write_text(page)
+        pathlib.Path(directory, "docs").mkdir()
+        for name, content in {"mkdocs.yml": "nav:\n  - In: docs/in.md\n", "in.md": "", "out.md": ""}.items():
+            pathlib.Path(directory, "docs", name).write_text(content)
         faults = check(directory)
+    if [f for f in faults if "docs/" in f] != ["docs/out.md: docs/mkdocs.yml does not list it under nav"]:
+        wrong.append(f"expected a fault for a page outside of the navigation only, found {faults}")
     if "x.c: no page quotes [c]; remove its markers" not in faults:
         wrong.append("expected a fault for the markers that no page quotes")
     for number, (page, wanted) in enumerate(PLANTED):
