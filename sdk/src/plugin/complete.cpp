@@ -24,22 +24,27 @@ struct Stub<void (*)(A...)> {
 };
 
 template <typename Table, typename F>
-struct Function {
+struct Must {
   const char *name;
   F Table::*member;
-  bool is_required;
 };
 template <typename Table, typename F>
-Function(const char *, F Table::*, bool) -> Function<Table, F>;
+Must(const char *, F Table::*) -> Must<Table, F>;
+template <typename Table, typename F>
+struct May {
+  F Table::*member;
+};
+template <typename Table, typename F>
+May(F Table::*) -> May<Table, F>;
 
 // What each table has; the comment of the table in the headers says which of them must be there.
-#define MUST(name)        \
-  Function {              \
-#name, &T::name, true \
+#define MUST(name)  \
+  Must {            \
+#name, &T::name \
   }
-#define MAY(name)          \
-  Function {               \
-#name, &T::name, false \
+#define MAY(name) \
+  May {           \
+    &T::name      \
   }
 
 constexpr auto functions(const octavo_backend *) {
@@ -111,7 +116,8 @@ template <typename Table>
 std::vector<std::string> missing_functions(const Table &given) {
   std::vector<std::string> names;
   const auto look = [&](const auto &function) {
-    if (function.is_required && !has(given, function.member)) names.emplace_back(function.name);
+    if constexpr (requires { function.name; })
+      if (!has(given, function.member)) names.emplace_back(function.name);
   };
   std::apply([&](const auto &...all) { (look(all), ...); }, functions(&given));
   return names;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "sdk/src/plugin/loader.h"
 
@@ -40,8 +41,9 @@ TEST(CompleteKernelsTest, gaps_and_a_short_table_are_filled) {
 // A new function of a table must be filled, too: no pointer of a completed table is null.
 template <typename Table>
 class CompleteTest : public testing::Test {};
-using Tables = testing::Types<octavo_backend, octavo_optimizer, octavo_gradients, octavo_fused,
-                              octavo_grouped, octavo_shard, octavo_kernels, octavo_memory>;
+using Tables =
+    testing::Types<octavo_backend, octavo_optimizer, octavo_gradients, octavo_fused, octavo_grouped,
+                   octavo_shard, octavo_kernels, octavo_memory, octavo_layer>;
 TYPED_TEST_SUITE(CompleteTest, Tables);
 
 TYPED_TEST(CompleteTest, no_function_is_null) {
@@ -49,11 +51,24 @@ TYPED_TEST(CompleteTest, no_function_is_null) {
   given.size = OCTAVO_SIZE_THROUGH(TypeParam, kind);
   const TypeParam t = complete(given);
   const auto *bytes = reinterpret_cast<const unsigned char *>(&t);
-  for (size_t at = 8; at < sizeof(t); at += sizeof(void *)) {
+  const bool ends_with_calls = std::is_same_v<TypeParam, octavo_layer>;  // which are a table
+  for (size_t at = 8; at < sizeof(t) - ends_with_calls * sizeof(void *); at += sizeof(void *)) {
     uint64_t function = 0;
     std::memcpy(&function, bytes + at, sizeof(function));
     EXPECT_NE(function, 0u) << "offset " << at;
   }
+}
+
+TYPED_TEST(CompleteTest, a_whole_table_stays_and_an_empty_one_lacks_what_must_be_there) {
+  TypeParam given{};
+  EXPECT_FALSE(missing_functions(given).empty()) << "a size of zero has no function";
+  given.size = sizeof(given);
+  const size_t all = missing_functions(given).size();
+  EXPECT_EQ(all, missing_functions(TypeParam{}).size());
+  std::memset(reinterpret_cast<unsigned char *>(&given) + 8, 0x11, sizeof(given) - 8);
+  EXPECT_THAT(missing_functions(given), testing::IsEmpty());
+  const TypeParam t = complete(given);
+  EXPECT_EQ(std::memcmp(&t, &given, sizeof(t)), 0);
 }
 
 }  // namespace
