@@ -343,6 +343,7 @@ TEST_F(CliCommands, config_check_of_bad_files) {
 TEST_F(CliCommands, a_file_that_is_not_there) {
   Finished f = octavo({"check", dir / "octavo.tml"});
   EXPECT_THAT(f.out, HasSubstr("apply: run `octavo init --yes --output " + (dir / "octavo.tml")));
+  dir.write("octavo.octavo-plugin.toml", "a manifest, which nobody means");
   dir.write("octavo.toml", "schema = 1\n");
   f = octavo({"check", dir / "octavo.tml"});
   EXPECT_EQ(f.exit_code, 2);

@@ -133,7 +133,7 @@ VerdictSink::VerdictSink(std::vector<Verdict> &out)
 }
 
 void VerdictSink::check() const {
-  if (lost_) throw std::bad_alloc();
+  if (lost_) throw std::bad_alloc();  // GCOVR_EXCL_BR_LINE: octavo_out_of_memory_test
 }
 
 }  // namespace octavo

@@ -58,7 +58,8 @@ Descriptor open_regular(const std::string &path, struct stat *status, std::strin
     return Descriptor();
   }
   *status = status_of(file, path);
-  return is_regular(*status, problem) ? std::move(file) : Descriptor();
+  if (!is_regular(*status, problem)) return Descriptor();
+  return file;
 }
 
 CheckedFile::CheckedFile(const std::string &path, const char *domain)

@@ -30,7 +30,7 @@ struct Wanted {
   std::string text;                    // of the device, for messages: "npu"
 
   bool fits(const ManifestKernels &k) const {
-    return !k.kind.empty() && (type == OCTAVO_DEVICE_AUTO || k.device_type == int64_t{type}) &&
+    return (type == OCTAVO_DEVICE_AUTO || k.device_type == int64_t{type}) &&
            (!kind || k.kind == *kind);
   }
 };

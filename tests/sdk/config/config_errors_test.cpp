@@ -202,6 +202,7 @@ TEST_F(ConfigErrors, environment_and_overrides_are_named) {
   EXPECT_EQ(failure_of(Request().set_value("schema", v)),
             "override schema: expected a value type of 1 to 4, found 9");
   EXPECT_THAT(failure_of(Request().set("", 1)), testing::StartsWith("override : unknown key"));
+  EXPECT_THAT(failure_of(Request().set("mixed_precision", "[")), testing::HasSubstr("found \"[\""));
   environment.set("OCTAVO_MIXED_PRECISION", "fp9");
   EXPECT_EQ(failure_of(Request()),
             "environment variable OCTAVO_MIXED_PRECISION: mixed_precision: expected \"no\", "

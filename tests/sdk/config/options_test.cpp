@@ -198,6 +198,19 @@ TEST(Options, ranges_with_one_end_or_none) {
   EXPECT_EQ(words(9), "(accepted)");
 }
 
+TEST(Options, kind_that_is_wrong_where_the_range_has_one_end) {
+  DeclaredOption o = option("ratio", 0.5);
+  o.high = 1.0;
+  try {
+    effective_options({o}, "fake", {{"ratio", {std::string("x"), "here"}}});
+    ADD_FAILURE() << "accepted";
+  } catch (const Failure &f) {
+    EXPECT_EQ(f.fix().question.rfind("choose a real number, at most 1.0, for fp8.fake.ratio", 0),
+              0u)
+        << f.fix().question;
+  }
+}
+
 TEST(Options, value_that_is_none) {
   EXPECT_EQ(failure_of(OtherToml{"a date or time"}, "count"),
             "octavo.toml:7:1: fp8.fake.count: expected an integer, found a date or time");

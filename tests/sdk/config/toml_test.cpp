@@ -51,6 +51,14 @@ TEST(Toml, values_with_positions) {
   EXPECT_EQ(e[3].column, 3u);
 }
 
+TEST(Toml, what_is_wrong_and_has_no_likely_correction) {
+  for (const char *text : {"x = te!\n", "x = [\n", "x = [\n\n\n"}) {
+    const std::string words = failure_of(text);
+    EXPECT_THAT(words, testing::HasSubstr("not valid TOML: "));
+    EXPECT_THAT(words, testing::Not(testing::HasSubstr("did you mean")));
+  }
+}
+
 TEST(Toml, empty_document_and_empty_table) {
   EXPECT_TRUE(parse("").empty());
   EXPECT_TRUE(parse("# only a comment\n").empty());

@@ -73,6 +73,7 @@ TEST(CheckedFile, nothing_but_regular_files) {
   EXPECT_THROW(CheckedFile(dir / "none", "test"), Failure);
   EXPECT_THROW(CheckedFile(dir.path(), "test"), Failure);
   EXPECT_THROW(CheckedFile("/dev/null", "test"), Failure);
+  EXPECT_THROW(CheckedFile("handed on", Descriptor(open("/dev/null", O_RDONLY)), "test"), Failure);
   ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
   EXPECT_THROW(CheckedFile(dir / "pipe", "test"), Failure);
 }

@@ -44,6 +44,38 @@ std::string manifest_of(const test::TempDir &dir, const std::string &id,
   return dir.write(id + ".octavo-plugin.toml", text);
 }
 
+TEST_F(NegotiateDevice, options_of_a_rule_without_a_backend_are_none) {
+  n.config.layer_rules.resize(1);
+  EXPECT_TRUE(n.options_of(n.config.layer_rules[0]).empty());
+  n.candidates.resize(1);
+  n.chosen = 0;
+  EXPECT_TRUE(n.options_of(n.config.layer_rules[0]).empty());
+}
+
+// device.kernels alone says which device: that of the plugin which it names.
+TEST_F(NegotiateDevice, kernels_that_are_named_and_not_installed) {
+  n.config[key::kKernels] = "acme";
+  choose();
+  EXPECT_EQ(n.device_text, "the device of acme");
+  EXPECT_THAT(n.device_verdicts.at(0).text, HasSubstr("acme"));
+}
+
+// A host's type has the configuration's kind where installed kernels serve both.
+TEST_F(NegotiateDevice, kind_of_a_type_that_several_may_share) {
+  const test::TempDir dir;
+  n.discovery.manifests = {
+      {"a", manifest_of(dir, "a", "[kernels]\nkind = \"apu\"\ndevice_type = 16\n"), "", ""}};
+  n.config[key::kProbe] = "never";
+  n.trust.mode = "dev";
+  for (const auto &[kind, type] : {std::pair("apu", 16u), {"apu", 17u}, {"npu", 16u}}) {
+    n.config[key::kDevice] = kind;
+    n.device_verdicts.clear();
+    choose(type);
+    const bool fits = type == 16;
+    EXPECT_THAT(n.device_verdicts.at(0).text, StartsWith(fits ? "kernels a: " : "no kernels for "));
+  }
+}
+
 TEST_F(NegotiateDevice, auto_is_the_cpu) {
   n.config[key::kDevice] = "auto";
   choose();
@@ -228,6 +260,35 @@ TEST_F(NegotiateDevice, kernels_that_do_not_answer) {
   for (const Verdict &v : n.device_verdicts)
     EXPECT_EQ(v.remedy.text, "set device.kind = \"cpu\" or \"auto\"");
   EXPECT_EQ(n.device, nullptr);
+}
+
+TEST_F(NegotiateDevice, questions_to_an_open_device) {
+  static octavo_ability answer;
+  static octavo_status status;
+  static bool is_emulated;
+  octavo_kernels kernels = *octavo_cpu_kernels();
+  kernels.ability = [](void *, octavo_ability *question) {
+    *question = answer;
+    return status;
+  };
+  kernels.describe = [](void *ctx, octavo_kernels_caps *caps) {
+    const octavo_status described = octavo_cpu_kernels()->describe(ctx, caps);
+    caps->flags &= ~uint32_t{OCTAVO_CAPS_EMULATED};
+    if (is_emulated) caps->flags |= OCTAVO_CAPS_EMULATED;
+    return described;
+  };
+  for (const bool emulated : {false, true})
+    for (const uint32_t decision : {OCTAVO_ACCEPT, OCTAVO_ACCEPT_EMULATED, OCTAVO_DECLINE})
+      for (const octavo_status said : {OCTAVO_OK, OCTAVO_INTERNAL}) {
+        is_emulated = emulated;
+        answer.decision = decision;
+        status = said;
+        open_kernels(n, kCpu, kernels, nullptr, host.get());
+        ASSERT_NE(n.device, nullptr);
+        EXPECT_EQ(n.device->serves({}),
+                  said == OCTAVO_OK && (decision == OCTAVO_ACCEPT ||
+                                        (decision == OCTAVO_ACCEPT_EMULATED && emulated)));
+      }
 }
 
 // A backend that would emulate FP8 on a device that has the units.

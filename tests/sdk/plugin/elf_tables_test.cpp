@@ -5,6 +5,9 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
+#include <filesystem>
+
 #include "sdk/src/plugin/elf.h"
 #include "tests/sdk/plugin/elf_image.h"
 #include "tests/support/temp_dir.h"
@@ -165,6 +168,41 @@ TEST_F(ElfTables, relocations_that_lie) {
                      }),
                 StartsWith("a relocation names symbol 1073741824"));
   }
+}
+
+// Code that relocations may change (DT_TEXTREL) is the library's choice.
+TEST_F(ElfTables, relocations_of_code) {
+  const uint64_t code = image.get<Elf64_Sym>(image.symbol(kEntry)).st_value;
+  const uint64_t at = image.offset(image.value(DT_RELA));
+  auto r = image.get<Elf64_Rela>(at);
+  r.r_offset = code;
+  image.put(at, r);
+  EXPECT_THAT(problem(), StartsWith("a relocation changes address "));
+  image.add_entries({Elf64_Dyn{DT_TEXTREL, {0}}});
+  EXPECT_EQ(problem(), "");
+}
+
+TEST_F(ElfTables, versions_that_a_library_defines) {
+  Dl_info info{};
+  ASSERT_NE(dladdr(reinterpret_cast<const void *>(&std::fputs), &info), 0);
+  EXPECT_EQ(inspect_elf(std::filesystem::canonical(info.dli_fname)).problem, "");
+  image.add_entries({Elf64_Dyn{DT_VERDEF, {kFar}}});
+  EXPECT_THAT(problem(), StartsWith("DT_VERDEF "));
+}
+
+TEST_F(ElfTables, versions_without_an_end) {
+  constexpr uint64_t kMany = 5000;
+  const uint64_t room = image.grow(kMany * sizeof(Elf64_Vernaux));
+  for (uint64_t i = 0; i < kMany; ++i) {
+    Elf64_Vernaux version{};
+    version.vna_next = sizeof(version);
+    image.put(image.offset(room) + i * sizeof(version), version);
+  }
+  const uint64_t need = image.offset(image.value(DT_VERNEED));
+  auto library = image.get<Elf64_Verneed>(need);
+  library.vn_aux = static_cast<uint32_t>(room - image.value(DT_VERNEED));
+  image.put(need, library);
+  EXPECT_EQ(problem(), "its tables of versions have no end");
 }
 
 TEST_F(ElfTables, versions_that_lie) {

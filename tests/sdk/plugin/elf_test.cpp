@@ -1,6 +1,7 @@
 // The bounded look at a library: every table it reads, and each way in which one can be wrong.
 #include "sdk/src/plugin/elf.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -194,6 +195,24 @@ TEST_P(ElfDamage, is_named) {
 INSTANTIATE_TEST_SUITE_P(All, ElfDamage, testing::ValuesIn(damages()),
                          [](const testing::TestParamInfo<Damage> &i) { return i.param.name; });
 
+// The processor that a library is for has its usual name.
+TEST_F(ElfTest, library_of_another_processor) {
+  const std::vector<std::pair<uint16_t, std::string>> machines = {
+      {EM_X86_64, "x86-64"}, {EM_AARCH64, "aarch64"}, {EM_386, "x86"},           {EM_ARM, "arm"},
+      {EM_PPC64, "ppc64"},   {EM_RISCV, "riscv"},     {EM_MIPS, "ELF machine 8"}};
+  for (const auto &[machine, name] : machines)
+    for (const auto &[bits, word] :
+         {std::pair(ELFCLASS64, "64-bit "), std::pair(ELFCLASS32, "32-bit "),
+          std::pair(ELFCLASSNONE, "")}) {
+      header([&](Elf64_Ehdr &h) {
+        h.e_machine = machine;
+        h.e_ident[EI_CLASS] = static_cast<unsigned char>(bits);
+        h.e_ident[EI_DATA] = ELFDATA2MSB;
+      })(image);
+      EXPECT_THAT(problem(), testing::EndsWith(concat("found one for ", word, name)));
+    }
+}
+
 TEST_F(ElfTest, entry_that_is_data) {
   image.change_symbol(kEntry,
                       [](Elf64_Sym &s) { s.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT); });
@@ -236,6 +255,18 @@ TEST_F(ElfTest, entry_of_another_major) {
   const ElfCheck c = check();
   EXPECT_EQ(c.entry, "octavo_plugin_query_2");
   EXPECT_EQ(elf_verdict("x.so", c)->reason, OCTAVO_REASON_ABI);
+}
+
+TEST_F(ElfTest, what_to_do_with_an_entry_of_another_abi) {
+  for (const auto &[entry, remedy] : std::vector<std::pair<std::string, std::string>>{
+           {"octavo_plugin_query_v1", "rebuild the plugin with the headers of this liboctavo"},
+           {"octavo_plugin_query_1", "upgrade liboctavo"},
+           {"octavo_plugin_query_2", "install a build of the plugin for ABI major 1"}}) {
+    if (entry == OCTAVO_PLUGIN_SYMBOL) continue;  // once it is this host's own
+    ElfCheck c;
+    c.entry = entry;
+    EXPECT_EQ(elf_verdict("x.so", c)->remedy.text, remedy);
+  }
 }
 
 TEST_F(ElfTest, needed_library_that_is_nowhere) {

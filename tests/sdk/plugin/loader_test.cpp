@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include "sdk/src/base/resource_unavailable.h"
 #include "tests/support/fake_plugin.h"
 #include "tests/support/recording_host.h"
 
@@ -66,6 +68,31 @@ TEST_F(LoaderTest, library_without_the_symbol) {
   EXPECT_EQ(load("no_symbol"), nullptr);
   expect_refused(OCTAVO_REASON_LIBRARY, "load",
                  "expected the symbol " OCTAVO_PLUGIN_SYMBOL ", found none");
+}
+
+TEST_F(LoaderTest, library_that_is_gone) {
+  manifest.library = dir / "none.so";
+  EXPECT_EQ(load_plugin(manifest, "a hash", nullptr, verdicts), nullptr);
+  expect_refused(OCTAVO_REASON_LIBRARY, "load", "cannot be loaded: ");
+}
+
+TEST_F(LoaderTest, name_that_the_systems_loader_would_expand) {
+  manifest.library = dir.copy(test::fake_library("good"), "$LIB/fake.so");
+  EXPECT_EQ(load_plugin(manifest, "a hash", nullptr, verdicts), nullptr);
+  expect_refused(OCTAVO_REASON_LIBRARY, "load", "cannot be opened by its path");
+}
+
+// A verdict would be remembered as the plugin's fault.
+TEST_F(LoaderTest, no_descriptor_is_left) {
+  manifest.library = dir.copy(test::fake_library("good"), "full/fake.so");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_THROW(load_plugin(manifest, "a hash", nullptr, verdicts), ResourceUnavailable);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(verdicts, testing::IsEmpty());
+  EXPECT_NE(load_plugin(manifest, "a hash", nullptr, verdicts), nullptr);
 }
 
 TEST_F(LoaderTest, status_beside_a_table) {

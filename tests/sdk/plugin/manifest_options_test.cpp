@@ -82,6 +82,13 @@ TEST_F(ManifestOptionsTest, integers_as_bounds_of_a_real_option) {
   EXPECT_EQ(std::get<double>(o.at(0).high), 1.0);
 }
 
+TEST_F(ManifestOptionsTest, option_that_is_no_table) {
+  for (const char *value : {"1979-05-27", "4"}) {
+    EXPECT_FALSE(read(std::string("[options]\ncount = ") + value + "\n"));
+    EXPECT_THAT(verdicts.at(0).text, testing::HasSubstr("expected a table, [options.NAME]"));
+  }
+}
+
 TEST_F(ManifestOptionsTest, unknown_keys_are_warnings) {
   const auto m = read("[options.count]\ndefault = 4\nlwo = 1\nunit.name = \"x\"\n");
   ASSERT_TRUE(m);

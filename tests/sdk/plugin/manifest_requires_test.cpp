@@ -4,8 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cerrno>
 
+#include "sdk/src/base/resource_unavailable.h"
+#include "tests/support/environment.h"
 #include "tests/support/failing_calls.h"
 #include "tests/support/temp_dir.h"
 
@@ -158,6 +163,37 @@ TEST_F(ManifestRequires, gpu_with_free_memory_that_is_offered) {
                  "2 GPU(s) in MIG mode, and no instance of one");
 }
 
+TEST_F(ManifestRequires, gpu_too_old_or_full) {
+  manifest.requires_.gpu_vendor = "nvidia";
+  manifest.requires_.min_free_mib = 1;
+  expect_refused(gpu, OCTAVO_REASON_DEVICE, "an NVIDIA GPU with 1 MiB of free memory",
+                 "NVIDIA L4 of capability 8.9, 0 of 0 MiB free");
+  EXPECT_THAT(verdicts[0].remedy.text, HasSubstr("end what fills it"));
+  manifest.requires_.min_free_mib = 0;
+  manifest.requires_.min_arch = "sm_100";
+  EXPECT_FALSE(check(gpu));
+  EXPECT_EQ(verdicts[0].remedy.text, "run on a machine with such a GPU");
+}
+
+TEST_F(ManifestRequires, remedies_without_a_gpu) {
+  manifest.requires_.gpu_vendor = "nvidia";
+  gpu.cuda_devices.clear();
+  test::Environment environment;
+  environment.unset("CUDA_VISIBLE_DEVICES");
+  EXPECT_FALSE(check(gpu));
+  EXPECT_THAT(verdicts[0].remedy.text, HasSubstr("run on a machine with one, or in a container"));
+  environment.set("CUDA_VISIBLE_DEVICES", "7");
+  expect_refused(gpu, OCTAVO_REASON_DEVICE, "an NVIDIA GPU",
+                 "no CUDA device, and a driver for CUDA 12.4; CUDA_VISIBLE_DEVICES = \"7\"");
+  EXPECT_THAT(verdicts[0].remedy.text, HasSubstr("unset CUDA_VISIBLE_DEVICES"));
+  gpu.cuda_driver = false;
+  EXPECT_FALSE(check(gpu));
+  EXPECT_THAT(verdicts[0].remedy.text, HasSubstr("install the NVIDIA driver"));
+  gpu.cuda_library = true;  // of another version than the module
+  EXPECT_FALSE(check(gpu));
+  EXPECT_THAT(verdicts[0].remedy.text, HasSubstr("restart the machine"));
+}
+
 TEST_F(ManifestRequires, every_unmet_requirement_is_named) {
   manifest.requires_.os = "plan9";
   manifest.requires_.libc = "glibc-99.0";
@@ -191,6 +227,12 @@ TEST_F(ManifestRequires, forms_of_numbers) {
     })) << text;
   EXPECT_TRUE(refuses([](auto &r) { r.min_arch = "sm_89"; }));
   EXPECT_TRUE(refuses([](auto &r) { r.min_driver = "12.4"; }));
+  EXPECT_TRUE(refuses([](auto &r) { r.min_free_mib = 1; }));
+  for (const int64_t mib : {int64_t{-1}, (int64_t{1} << 40) + 1})
+    EXPECT_TRUE(refuses([&](auto &r) {
+      r.gpu_vendor = "nvidia";
+      r.min_free_mib = mib;
+    })) << mib;
   EXPECT_TRUE(refuses([](auto &r) { r.gpu_vendor = "other"; }));
   EXPECT_TRUE(refuses([](auto &r) { r.cpu = {"flux"}; }));
 #if defined(__x86_64__)
@@ -242,6 +284,22 @@ TEST_F(ManifestRequires, directories_of_the_configuration) {
   // A file that includes itself ends.
   dir.write("loop.conf", "/loop\ninclude " + (dir / "loop.conf") + "\n");
   EXPECT_EQ(configured_directories(dir / "loop.conf"), std::vector<std::string>(4, "/loop"));
+}
+
+// No descriptor is left for the folder, which says nothing about what it holds.
+TEST_F(ManifestRequires, configuration_whose_folder_cannot_be_listed) {
+  dir.write("more/a.conf", "/a\n");
+  const std::string file = dir.write("ld.so.conf", "include " + (dir / "more") + "/*.conf\n");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int free = dup(0);
+  ASSERT_GE(free, 0);
+  close(free);
+  const rlimit one = {static_cast<rlim_t>(free) + 1, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one), 0);
+  EXPECT_THROW(configured_directories(file), ResourceUnavailable);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(configured_directories(file), std::vector<std::string>{"/a"});
 }
 
 TEST_F(ManifestRequires, directory_is_no_library) {

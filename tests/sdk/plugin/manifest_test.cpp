@@ -72,6 +72,17 @@ TEST_F(ManifestTest, all_fields) {
   EXPECT_THAT(m->warnings, ElementsAre());
 }
 
+TEST_F(ManifestTest, library_of_another_platform_is_named_once) {
+  EXPECT_THAT(refusal(head() + "[library]\nplan9-pdp11 = { file = \"acme.so\", sha256 = \"" +
+                      kHash + "\" }\n"),
+              testing::EndsWith(", found plan9-pdp11"));
+}
+
+TEST_F(ManifestTest, library_below_a_file) {
+  EXPECT_THAT(refusal(head() + library("acme.so/below.so")),
+              HasSubstr("which does not exist or is not a regular file"));
+}
+
 TEST_F(ManifestTest, library_as_a_table_with_a_hash) {
   const auto m =
       read(head() + "[library]\n" + platform_tuple() + " = { file = \"acme.so\", sha256 = \"" +

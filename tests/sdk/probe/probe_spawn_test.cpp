@@ -52,6 +52,19 @@ TEST_F(ProbeSpawn, ends_in_words) {
               "ended by signal " + std::to_string(number) + " (" + name + ")");
 }
 
+TEST_F(ProbeSpawn, ends_for_want_of_memory) {
+  EXPECT_TRUE(shell("exit 75").was_short);
+  EXPECT_FALSE(shell("exit 4").was_short);
+  EXPECT_FALSE(shell("kill -9 $$").was_short);
+}
+
+// Of many words the last count.
+TEST_F(ProbeSpawn, says_much) {
+  const std::string said = shell("yes word | head -n 20000 >&2; echo last >&2; exit 4").said;
+  EXPECT_THAT(said, testing::EndsWith("last"));
+  EXPECT_LE(said.size(), 4096u);
+}
+
 TEST_F(ProbeSpawn, rubbish) {
   EXPECT_THAT(shell("echo rubbish >&3").fault, HasSubstr("sent a malformed answer: "));
 }
@@ -105,6 +118,14 @@ TEST_F(ProbeSpawn, calls_that_a_signal_interrupts) {
   {
     const test::FailingCall waitid("waitid", EINTR, 1, 3);
     EXPECT_EQ(answer(good, "sleep 0.1").fault, "");
+  }
+  {
+    const test::FailingCall poll("poll", EINTR, 1, 3);
+    EXPECT_EQ(answer(good, "sleep 0.1").fault, "");
+  }
+  for (int first = 2; first < 8; ++first) {
+    const test::FailingCall read("read", EINTR, first);
+    EXPECT_EQ(shell("echo help >&2; exit 4").said, "help") << first;
   }
 }
 

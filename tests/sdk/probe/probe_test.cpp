@@ -4,12 +4,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "sdk/src/base/resource_unavailable.h"
+#include "sdk/src/probe/probe_wire.h"
 #include "tests/support/environment.h"
 #include "tests/support/failing_calls.h"
 #include "tests/support/fake_plugin.h"
@@ -120,6 +122,35 @@ TEST_F(Probe, helper_that_cannot_be_started_is_not_remembered) {
     const test::FailingCall pipe("pipe2", EMFILE);
     EXPECT_THROW(probe(), ResourceUnavailable);
   }
+  EXPECT_TRUE(probe().accepted);
+}
+
+// A helper that ends before it opens the plugin says nothing about the plugin.
+TEST_F(Probe, helper_that_could_not_try_is_not_remembered) {
+  put("good");
+  const std::string helper = dir / "helper";
+  const auto words = [&](const std::string &script) {
+    dir.write("helper", "#!/bin/sh\n" + script);
+    chmod(helper.c_str(), 0700);
+    environment.set("OCTAVO_PROBE_HELPER", helper);
+    try {
+      probe();
+    } catch (const ResourceUnavailable &s) {
+      return s.verdict().text;
+    }
+    return std::string("(tried)");
+  };
+  EXPECT_THAT(words("exit 75"), HasSubstr("had no memory, or could not write its answer"));
+  EXPECT_THAT(words("echo no room >&2; exit 4"), HasSubstr("its last lines: no room"));
+  Verdict full;
+  full.level = OCTAVO_LEVEL_PLUGIN;
+  full.decision = OCTAVO_DECLINE;
+  full.reason = OCTAVO_REASON_RESOURCE;
+  full.text = "no descriptor is left";
+  dir.write("answer", hello_record() + verdict_record(full) + end_record());
+  EXPECT_THAT(words("cat '" + (dir / "answer") + "' >&3"),
+              HasSubstr("no descriptor is left, in the process that tries the plugin first"));
+  environment.unset("OCTAVO_PROBE_HELPER");
   EXPECT_TRUE(probe().accepted);
 }
 

@@ -101,6 +101,8 @@ TEST(ProbeWire, texts) {
   long_text.append(5000, 'x');
   EXPECT_NE(problem_of(hello_record() + raw(4, long_text)), "");
   EXPECT_NE(problem_of(hello_record() + raw(3, number(2))), "");
+  EXPECT_NE(problem_of(hello_record() + call_record("open_session") + raw(7, number(1) + "two")),
+            "");
   // A level, and a decision, that do not exist.
   std::string rest;  // a reason, and six empty texts before the stage
   for (int i = 0; i < 7; ++i) rest += number(0);
