@@ -2,7 +2,7 @@
 # Builds and runs the tests on a bare Debian 12.
 #
 # Usage: tests/run.sh                       the main tests of every component, up to 10 minutes
-#        tests/run.sh rest                  everything else, up to 75 minutes
+#        tests/run.sh rest                  everything else, up to 50 minutes
 #        tests/run.sh soak [--hours N]      campaigns of tests/soak.py for N (1) hours, after a build
 #        tests/run.sh PRESET... [OPTION]... every test of these presets
 #   presets   cpu, torch (cpu and the adapters for torch), cpu-asan (clang, AddressSanitizer and
@@ -101,7 +101,7 @@ fi
 case $run in
   main) echo "The main tests of every component. Expect up to 10 minutes on 2 cores, and downloads of 800 MB once." ;;
   soak) echo "Long campaigns for ${hours:=1} hours, after a build of half an hour on 2 cores." ;;
-  rest) echo "Every test that tests/run.sh left out, and the sanitizers. Expect up to 75 minutes on 2 cores." ;;
+  rest) echo "Every test that tests/run.sh left out, and the sanitizers. Expect up to 50 minutes on 2 cores." ;;
   all) echo "The selected tests of: ${presets[*]}" ;;
 esac
 
@@ -234,7 +234,7 @@ in_preset() {
   [[ $run != soak ]] || return 0
   rm -rf "build/$preset/Testing/cases"
   # A third one computes while others wait for their processes and for deadlines.
-  [[ $run != rest || $preset != torch ]] || choice+=(-j $((jobs + 1)))
+  [[ $run != rest ]] || choice+=(-j $((jobs + 1)))
   local code=0
   "${prefix[@]}" ctest --preset "$preset" "${choice[@]}" ${labels:+-LE "$labels"} || code=$?
   if compgen -G "build/$preset/Testing/cases/*.xml" >/dev/null; then

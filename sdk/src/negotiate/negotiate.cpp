@@ -138,6 +138,13 @@ std::string refusal(const Negotiation &n) {
   return text;
 }
 
+const std::vector<EffectiveOption> &Negotiation::options_of(const LayerRule &rule) const {
+  static const std::vector<EffectiveOption> none;
+  const auto i = static_cast<size_t>(&rule - config.layer_rules.data());
+  return choice() != nullptr && i < choice()->rule_options.size() ? choice()->rule_options[i]
+                                                                  : none;
+}
+
 const Verdict *first_refusal(const Negotiation &n, const Candidate **candidate) {
   for (const Candidate &c : n.candidates)
     for (const Verdict &v : c.verdicts)

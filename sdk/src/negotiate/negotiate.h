@@ -113,12 +113,7 @@ struct Negotiation {
   const Candidate *choice() const { return chosen ? &candidates[*chosen] : nullptr; }
   // What a rule of `config` gives to its layers, of the backend that runs; empty: nothing, or none
   // runs.
-  const std::vector<EffectiveOption> &options_of(const LayerRule &rule) const {
-    static const std::vector<EffectiveOption> none;
-    const auto i = static_cast<size_t>(&rule - config.layer_rules.data());
-    return choice() != nullptr && i < choice()->rule_options.size() ? choice()->rule_options[i]
-                                                                    : none;
-  }
+  const std::vector<EffectiveOption> &options_of(const LayerRule &rule) const;
 };
 
 // Reads the configuration, the search path and the hardware; no plugin code runs.

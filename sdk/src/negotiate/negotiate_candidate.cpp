@@ -225,7 +225,7 @@ void at_its_stage(const Candidate &c, Pass &&pass) {
 // The plugin's own options count; a manifest that states others misleads who reads it alone.
 void warn_of_stale_manifest(Candidate &c, const std::vector<DeclaredOption> &declared,
                             const octavo_host *host) {
-  if (!c.described || !c.described->options) return;
+  if (!c.described->options) return;
   const std::string difference = first_difference(*c.described->options, declared);
   if (difference.empty()) return;
   c.warnings.push_back(concat(c.described->path,

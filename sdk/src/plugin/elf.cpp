@@ -123,8 +123,11 @@ void with_dynamic(const std::string &path, const Look &look) {
 
 ElfCheck inspect_elf(const std::string &path, const CheckedFile *checked) {
   ElfCheck check;
-  const auto file =
-      checked != nullptr ? ElfFile::of(*checked) : ElfFile::open(path, &check.problem);
+  std::optional<ElfFile> file;
+  if (checked != nullptr)
+    file = ElfFile::of(*checked);
+  else
+    file = ElfFile::open(path, &check.problem);
   if (!file) return check;
   try {
     const ElfSegments segments(*file);

@@ -318,8 +318,8 @@ const LoadedPlugin *load_plugin(const Manifest &manifest, const std::string &sha
   });
   asking_host = nullptr;
   if (shortage) throw *shortage;
-  if (status == OCTAVO_NO_RESOURCE)
-    throw std::bad_alloc();  // GCOVR_EXCL_BR_LINE: octavo_out_of_memory_test
+  if (status == OCTAVO_NO_RESOURCE)  // GCOVR_EXCL_BR_LINE: octavo_out_of_memory_test
+    throw std::bad_alloc();
   if (!thrown.empty())
     decline({OCTAVO_REASON_LIBRARY, manifest.library + ": its handshake failed" + thrown,
              "install a corrected build of the plugin"});

@@ -52,7 +52,7 @@ TEST(Toml, values_with_positions) {
 }
 
 TEST(Toml, what_is_wrong_and_has_no_likely_correction) {
-  for (const char *text : {"x = te!\n", "x = [\n", "x = [\n\n\n"}) {
+  for (const char *text : {"x = te!\n", "x = hello, world!\n", "x = [\n", "x = [\n\n\n"}) {
     const std::string words = failure_of(text);
     EXPECT_THAT(words, testing::HasSubstr("not valid TOML: "));
     EXPECT_THAT(words, testing::Not(testing::HasSubstr("did you mean")));

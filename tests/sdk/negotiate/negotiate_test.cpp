@@ -81,6 +81,9 @@ TEST_F(Negotiate, auto_goes_past_one_that_declines) {
 }
 
 TEST_F(Negotiate, a_recipe_named_as_a_backend) {
+  // Next to a manifest that takes another one's place and cannot be read, and one without options.
+  dir.write("reference.octavo-plugin.toml", "no manifest");
+  dir.write("fake.octavo-plugin.toml", fake_manifest());
   request().set("fp8.backend", "block").plugins(dir.path());
   EXPECT_EQ(open(), OCTAVO_UNSUPPORTED);
   EXPECT_THAT(error(), HasSubstr("remedy: \"block\" is a value of fp8.te.recipe: set fp8.backend = "

@@ -192,6 +192,12 @@ TEST_F(ElfNeededTest, cache) {
   EXPECT_EQ(paths_in_cache(dir.write("cache", old + good), "libz.so.1"), expected);
 }
 
+TEST_F(ElfNeededTest, cache_that_shrinks) {
+  const std::string file = dir.write("cache", cache_of("libz.so.1", "/opt/libz.so.1"));
+  const test::FailingCall pread("pread", 0, 1, 1, 0);
+  EXPECT_TRUE(paths_in_cache(file, "libz.so.1").empty());
+}
+
 TEST_F(ElfNeededTest, cache_that_is_cut_or_lies) {
   const std::string good = cache_of("libz.so.1", "/opt/libz.so.1");
   for (size_t size = 0; size + 25 < good.size(); ++size)

@@ -169,6 +169,9 @@ TEST_F(ManifestRequires, gpu_too_old_or_full) {
   expect_refused(gpu, OCTAVO_REASON_DEVICE, "an NVIDIA GPU with 1 MiB of free memory",
                  "NVIDIA L4 of capability 8.9, 0 of 0 MiB free");
   EXPECT_THAT(verdicts[0].remedy.text, HasSubstr("end what fills it"));
+  gpu.cuda_devices.push_back(gpu.cuda_devices[0]);
+  EXPECT_FALSE(check(gpu));
+  EXPECT_THAT(verdicts[0].remedy.text, HasSubstr("end what fills it"));
   manifest.requires_.min_free_mib = 0;
   manifest.requires_.min_arch = "sm_100";
   EXPECT_FALSE(check(gpu));
