@@ -200,16 +200,16 @@ TEST_F(ElfTest, library_of_another_processor) {
   const std::vector<std::pair<uint16_t, std::string>> machines = {
       {EM_X86_64, "x86-64"}, {EM_AARCH64, "aarch64"}, {EM_386, "x86"},           {EM_ARM, "arm"},
       {EM_PPC64, "ppc64"},   {EM_RISCV, "riscv"},     {EM_MIPS, "ELF machine 8"}};
-  for (const auto &[machine, name] : machines)
-    for (const auto &[bits, word] :
-         {std::pair(ELFCLASS64, "64-bit "), std::pair(ELFCLASS32, "32-bit "),
-          std::pair(ELFCLASSNONE, "")}) {
+  const std::vector<std::pair<unsigned char, std::string>> classes = {
+      {ELFCLASS64, "64-bit "}, {ELFCLASS32, "32-bit "}, {ELFCLASSNONE, ""}};
+  for (const auto &machine : machines)
+    for (const auto &bits : classes) {
       header([&](Elf64_Ehdr &h) {
-        h.e_machine = machine;
-        h.e_ident[EI_CLASS] = static_cast<unsigned char>(bits);
+        h.e_machine = machine.first;
+        h.e_ident[EI_CLASS] = bits.first;
         h.e_ident[EI_DATA] = ELFDATA2MSB;
       })(image);
-      EXPECT_THAT(problem(), testing::EndsWith(concat("found one for ", word, name)));
+      EXPECT_THAT(problem(), testing::EndsWith("found one for " + bits.second + machine.second));
     }
 }
 
