@@ -142,8 +142,8 @@ std::vector<EffectiveOption> effective_options(const std::vector<DeclaredOption>
       effective.push_back({o.name, o.help, {o.initial, "default"}});
     else
       wrong.take([&] {
-        const TomlValue value = checked(o, prefix + o.name, found->second);
-        effective.push_back({o.name, o.help, {value, found->second.origin}});
+        effective.push_back(
+            {o.name, o.help, {checked(o, prefix + o.name, found->second), found->second.origin}});
       });
   }
   wrong.refuse();

@@ -110,7 +110,7 @@ struct Unquoted {
 std::optional<Unquoted> unquoted(std::string_view text, uint32_t number) {
   static const std::string kQuote = "\"";
   const std::vector<std::string> lines = split_lines(text);
-  if (number > lines.size()) return std::nullopt;
+  if (number == 0 || number > lines.size()) return std::nullopt;
   const std::string &line = lines[number - 1];
   const size_t equals = line.find('=');
   const size_t at =

@@ -123,11 +123,8 @@ void with_dynamic(const std::string &path, const Look &look) {
 
 ElfCheck inspect_elf(const std::string &path, const CheckedFile *checked) {
   ElfCheck check;
-  std::optional<ElfFile> file;
-  if (checked != nullptr)
-    file = ElfFile::of(*checked);
-  else
-    file = ElfFile::open(path, &check.problem);
+  const auto file =
+      checked != nullptr ? ElfFile::of(*checked) : ElfFile::open(path, &check.problem);
   if (!file) return check;
   try {
     const ElfSegments segments(*file);

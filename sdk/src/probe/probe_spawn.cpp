@@ -96,7 +96,7 @@ class Helper {
   }
 
   // Reaped already, by a handler of the host.
-  bool is_gone(int error) const { return error == ECHILD && kill(pid_, 0) != 0; }
+  bool is_gone(int error) const { return error == ECHILD && kill(pid_, 0) != 0 && errno == ESRCH; }
 
   // Ends the group and reaps its leader, whose status this is; 0 where the host has reaped it.
   int end(int *error) {
